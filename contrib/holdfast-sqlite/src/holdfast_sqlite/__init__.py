@@ -1,0 +1,5 @@
+"""Holdfast state stores in SQLite databases."""
+
+from holdfast_sqlite.provider import SqliteSettings, SqliteStateStoreProvider
+
+__all__ = ["SqliteSettings", "SqliteStateStoreProvider"]

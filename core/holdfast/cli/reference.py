@@ -1,0 +1,35 @@
+"""The reference of settings, made from their declarations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.conf import HOLDFAST_PROVIDER_CLASS, StateStoreConf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.plugins.registry import ProviderRegistry
+    from holdfast.settings import DeclaredSetting
+
+_HEADER = "| key | accepts | default | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def settings_reference(registry: ProviderRegistry) -> str:
+    """All settings as Markdown: the core's, then those of each backend that has any."""
+    parts = [
+        "## All stores\n\n",
+        _table(StateStoreConf.declared()),
+        f"\n`{HOLDFAST_PROVIDER_CLASS}`, where it is set, goes before Spark's `providerClass`: a session can keep\n"
+        "Spark's key for its JVM operators.\n",
+    ]
+    for found in sorted(registry.providers, key=lambda found: found.spec.name):
+        declared = list(found.spec.provider.settings.declared()) if found.spec.provider.settings else []
+        if declared:
+            parts.append(f"\n## Backend `{found.spec.name}` ({found.plugin.distribution})\n\n{_table(declared)}")
+    return "".join(parts)
+
+
+def _table(settings: Iterable[DeclaredSetting]) -> str:
+    rows = (f"| `{item.key}` | {item.accepts} | `{item.shown_default}` | {item.help} |\n" for item in settings)
+    return _HEADER + "".join(rows)

@@ -1,0 +1,212 @@
+"""Versions: opening, replacing, isolating and cleaning them up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.conformance.base import Contract, commit, contents, key, read, value
+from holdfast.contract.capabilities import Capability
+from holdfast.contract.faults import watch_fault_points
+from holdfast.errors import CommitFailed, InvalidRequest, MissingVersion
+
+if TYPE_CHECKING:
+    from holdfast.conformance.backend import Backend
+    from holdfast.conformance.base import OpenProvider
+    from holdfast.contract.provider import StateStoreProvider
+
+A, B, C = key("a"), key("b"), key("c")
+
+
+class VersionContract(Contract):
+    """The promises of ``StateStoreProvider`` about versions."""
+
+    @pytest.fixture
+    def time_travel(self, backend: Backend) -> None:
+        """Skip the test where old versions are not promised."""
+        if Capability.TIME_TRAVEL not in backend.provider_class.capabilities:
+            pytest.skip("the provider does not declare TIME_TRAVEL")
+
+    @pytest.mark.parametrize("open_", ["get_store", "get_read_store"])
+    def test_versions_that_do_not_exist(self, provider: StateStoreProvider, open_: str) -> None:
+        with pytest.raises(InvalidRequest):
+            getattr(provider, open_)(-1)
+        with pytest.raises(MissingVersion):
+            getattr(provider, open_)(1)
+        commit(provider, commit(provider, 0, {A: value(1)}), {B: value(2)})
+        for gap in (3, 4, 1000):
+            with pytest.raises(MissingVersion):
+                getattr(provider, open_)(gap)
+
+    def test_each_version_keeps_its_content(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        commit(provider, 0, {A: value(1), B: value(1)})
+        commit(provider, 1, {A: value(2)}, removes=(B,))
+        for other in (provider, open_provider()):
+            assert read(other, 2) == {A: value(2)}
+            assert read(other, 1) == {A: value(1), B: value(1)}
+            assert read(other, 0) == {}
+
+    def test_commit_without_changes_makes_a_version(self, provider: StateStoreProvider) -> None:
+        commit(provider, 0, {A: value(1)})
+        assert commit(provider, 1, {}) == 2
+        assert commit(provider, 2, {}) == 3
+        assert read(provider, 3) == {A: value(1)}
+
+    def test_a_new_provider_finds_what_was_committed(self, backend: Backend) -> None:
+        for version in range(5):
+            provider = backend.open()
+            commit(provider, version, {A: value(version), key(f"k{version}"): value(version)})
+            provider.close()
+        provider = backend.open()
+        assert read(provider, 5) == {A: value(4)} | {key(f"k{v}"): value(v) for v in range(5)}
+        provider.close()
+
+    def test_the_same_version_again_replaces_it(
+        self, provider: StateStoreProvider, open_provider: OpenProvider
+    ) -> None:
+        commit(provider, 0, {A: value(1), B: value(1)})
+        commit(provider, 1, {A: value(2), C: value(2)}, removes=(B,))
+        commit(provider, 1, {A: value(3)})
+        expected = {A: value(3), B: value(1)}
+        assert read(provider, 2) == expected, "something of the replaced version is still there"
+        assert read(open_provider(), 2) == expected
+        assert read(provider, 1) == {A: value(1), B: value(1)}
+        commit(open_provider(), 1, {A: value(4)})
+        assert read(open_provider(), 2) == {A: value(4), B: value(1)}
+        commit(open_provider(), 2, {C: value(5)})
+        assert read(open_provider(), 3) == {A: value(4), B: value(1), C: value(5)}
+
+    def test_abort_leaves_nothing(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        commit(provider, 0, {A: value(1)})
+        with provider.get_store(1) as store:
+            store.put(A, value(2))
+            store.put(B, value(2))
+            store.remove(A)
+            store.abort()
+        for other in (provider, open_provider()):
+            with pytest.raises(MissingVersion):
+                other.get_read_store(2)
+            assert read(other, 1) == {A: value(1)}, "an aborted change reached the version it was made on"
+        commit(provider, 1, {C: value(3)})
+        assert read(provider, 2) == {A: value(1), C: value(3)}
+
+    def test_nobody_sees_uncommitted_changes(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        commit(provider, 0, {A: value(1)})
+        with provider.get_store(1) as store:
+            store.put(A, value(2))
+            store.put(B, value(2))
+            other = open_provider()
+            for reader in (provider, other):
+                assert read(reader, 1) == {A: value(1)}, "a change was visible before its commit"
+                with pytest.raises(MissingVersion):
+                    reader.get_read_store(2)
+            store.commit()
+            assert read(other, 2) == {A: value(2), B: value(2)}
+
+    def test_two_stores_of_one_version_are_isolated(self, provider: StateStoreProvider) -> None:
+        commit(provider, 0, {A: value(1)})
+        with provider.get_store(1) as first, provider.get_store(1) as second:
+            first.put(A, value(10))
+            first.put(B, value(10))
+            second.remove(A)
+            assert contents(first) == {A: value(10), B: value(10)}
+            assert contents(second) == {}
+            first.commit()
+            assert contents(second) == {}, "a store saw what another attempt committed"
+            second.put(C, value(20))
+            second.commit()
+        assert read(provider, 2) == {C: value(20)}
+
+    def test_readers_keep_their_version(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        pairs = {key(f"k{i}"): value(i) for i in range(1000)}
+        commit(provider, 0, pairs)
+        with provider.get_read_store(1) as reader, open_provider().get_read_store(1) as foreign:
+            iterator = foreign.iterator()
+            first = next(iterator)
+            commit(provider, 1, {A: value(1)}, removes=tuple(pairs))
+            commit(provider, 1, {B: value(2)}, removes=tuple(pairs))
+            provider.do_maintenance()
+            assert contents(reader) == pairs
+            assert reader.get(A) is None
+            assert dict([first, *iterator]) == pairs
+
+    def test_stores_do_not_mix(self, open_provider: OpenProvider) -> None:
+        places = [
+            {"operator_id": operator, "partition_id": partition, "store_name": name}
+            for operator in (0, 1)
+            for partition in (0, 1, 10)
+            for name in ("default", "left", "right")
+        ]
+        for number, place in enumerate(places):
+            commit(open_provider(**place), 0, {A: value(number)})
+        for number, place in enumerate(places):
+            assert read(open_provider(**place), 1) == {A: value(number)}, f"{place} shows another store's state"
+
+    def test_an_error_in_commit_can_be_retried(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        names = type(provider).fault_points
+        if not names:
+            pytest.skip("the provider declares no fault points")
+        commit(provider, 0, {A: value(0)})
+        for version, name in enumerate(names, start=1):
+            failures = [OSError(f"injected at {name}")]
+
+            def fail_once(reached: str, name: str = name, failures: list[OSError] = failures) -> None:
+                if reached == name and failures:
+                    raise failures.pop()
+
+            with provider.get_store(version) as store, watch_fault_points(fail_once):
+                store.put(B, value(version))
+                with pytest.raises(CommitFailed, match=f"Error committing version {version + 1} into"):
+                    store.commit()
+                assert not store.has_committed
+                assert store.get(B) == value(version), f"after an error at {name} the store lost its changes"
+                assert store.commit() == version + 1
+            assert read(open_provider(), version + 1) == {A: value(0), B: value(version)}
+
+    @pytest.mark.usefixtures("time_travel")
+    def test_old_versions_stay_readable(self, backend: Backend, open_provider: OpenProvider) -> None:
+        history = self._history(open_provider(), versions=25)
+        other = open_provider()
+        for version, expected in enumerate(history):
+            assert read(other, version) == expected, f"version {version} is not what was committed"
+
+    def test_maintenance_keeps_what_is_promised(self, backend: Backend, open_provider: OpenProvider) -> None:
+        frugal = backend.with_conf(minBatchesToRetain="4", stateStore__minDeltasForSnapshot="2")
+        provider = open_provider(on=frugal)
+        history = self._history(provider, versions=20, maintain=True)
+        promised = 4 if Capability.TIME_TRAVEL in backend.provider_class.capabilities else 2
+        for other in (provider, open_provider(on=frugal)):
+            for version in range(20 - promised + 1, 21):
+                assert read(other, version) == history[version], f"maintenance damaged version {version}"
+
+    @pytest.mark.usefixtures("time_travel")
+    def test_a_future_that_did_not_happen_is_gone(self, open_provider: OpenProvider) -> None:
+        self._history(open_provider(), versions=6)
+        restarted = open_provider()
+        base = read(restarted, 3)
+        commit(restarted, 3, {A: value(-1)})
+        expected = base | {A: value(-1)}
+        for other in (restarted, open_provider()):
+            assert read(other, 4) == expected
+            for version in (5, 6):
+                with pytest.raises(MissingVersion):
+                    other.get_store(version)
+        commit(restarted, 4, {B: value(-2)})
+        assert read(open_provider(), 5) == expected | {B: value(-2)}
+
+    def _history(
+        self, provider: StateStoreProvider, *, versions: int, maintain: bool = False
+    ) -> list[dict[bytes, bytes]]:
+        """Commit versions that add, change and remove; returns what each must contain."""
+        model: dict[bytes, bytes] = {}
+        history = [model]
+        for version in range(versions):
+            puts = {key(f"k{version}"): value(version), A: value(version), key(f"k{version // 2}"): value(-version)}
+            removes = (key(f"k{version - 5}"), key(f"k{version - 9}"))
+            model = {k: v for k, v in (model | puts).items() if k not in removes}
+            commit(provider, version, puts, removes)
+            history.append(model)
+            if maintain:
+                provider.do_maintenance()
+        return history

@@ -1,0 +1,434 @@
+"""One right provider, and many that are each wrong in one way. The kit must tell them apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from holdfast import Capability, StateView, VersionedProvider, fault_point
+from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore
+from holdfast.contract.lifecycle import NEXT, Lifecycle, State
+from holdfast.errors import Fenced, MissingVersion
+
+
+class View(StateView):
+    def __init__(self, pairs):
+        self.pairs = pairs
+
+    def get(self, key):
+        return self.pairs.get(key)
+
+    def entries(self):
+        return iter(list(self.pairs.items()))
+
+    def num_keys(self):
+        return len(self.pairs)
+
+
+class Right(VersionedProvider):
+    """Every version is a whole file, put in place by a rename."""
+
+    capabilities: ClassVar = frozenset(
+        {Capability.EXTERNAL, Capability.TIME_TRAVEL, Capability.RANGE_SCAN, Capability.PREFIX_SCAN}
+    )
+    serial = 0
+
+    def open(self):
+        self.folder = Path(self.location)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, version):
+        return self.folder / f"{version}.json"
+
+    def load(self, version):
+        lines = self.path(version).read_text().splitlines()
+        return {bytes.fromhex(k): bytes.fromhex(v) for k, v in map(json.loads, lines)}
+
+    def open_view(self, version):
+        if version == 0:
+            return View({})
+        try:
+            return View(self.load(version))
+        except FileNotFoundError:
+            raise MissingVersion(f"no {self.path(version)}") from None
+
+    def merged(self, view, changes):
+        pairs = {**dict(view.entries()), **changes}
+        return {k: v for k, v in pairs.items() if v is not None}
+
+    def write(self, path, pairs):
+        path.write_text("".join(json.dumps([k.hex(), v.hex()]) + "\n" for k, v in pairs.items()))
+
+    def publish(self, base, view, changes, ask):
+        pairs = self.merged(view, changes)
+        Right.serial += 1
+        temporary = self.folder / f"{os.getpid()}-{Right.serial}.tmp"
+        self.write(temporary, pairs)
+        try:
+            ask()
+        except BaseException:
+            temporary.unlink()
+            raise
+        self.discard_above(base + 1)
+        os.replace(temporary, self.path(base + 1))
+        return len(pairs)
+
+    def discard_above(self, version):
+        for path in self.folder.glob("*.json"):
+            if int(path.stem) > version:
+                path.unlink(missing_ok=True)
+
+    def do_maintenance(self):
+        versions = sorted(int(path.stem) for path in self.folder.glob("*.json"))
+        for version in versions[: -self.conf.min_versions_to_retain]:
+            self.path(version).unlink(missing_ok=True)
+
+
+class ForgetsCommit(Right):
+    def publish(self, base, view, changes, ask):
+        ask()
+        return 0
+
+
+class ForgetsAPut(Right):
+    def merged(self, view, changes):
+        pairs = super().merged(view, changes)
+        pairs.pop(min(changes, default=b""), None)
+        return pairs
+
+
+class LosesRemove(Right):
+    def merged(self, view, changes):
+        return dict(view.entries()) | {k: v for k, v in changes.items() if v is not None}
+
+
+class CustomStore(Right):
+    store: ClassVar = BufferedStateStore
+
+    def get_store(self, version):
+        return self.store(self, version, self._view(version))
+
+
+class AliasesCallerBuffer(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put(self, key, value):
+            self._lifecycle.check("put")
+            self._changes[bytes(key)] = value
+
+
+class AcceptsNull(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put(self, key, value):
+            self._lifecycle.check("put")
+            self._changes[key] = value
+
+
+class IteratesLive(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def iterator(self):
+            self._lifecycle.check("iterator")
+            for key, value in self._view.entries():
+                if key not in self._changes:
+                    yield key, value
+            yield from ((k, v) for k, v in list(self._changes.items()) if v is not None)
+
+
+class IteratorStopsWithItsStore(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def iterator(self):
+            for pair in super().iterator():
+                if self._lifecycle.state is not State.UPDATING:
+                    return
+                yield pair
+
+
+class UsableAfterCommit(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def __init__(self, *args):
+            super().__init__(*args)
+
+            class Lenient(Lifecycle):
+                def check(self, action):
+                    return NEXT.get((self.state, action), self.state)
+
+            self._lifecycle = Lenient()
+
+
+class AbortAfterCommitTakesBack(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def abort(self):
+            super().abort()
+            if self.has_committed:
+                self._provider.path(self.version + 1).unlink()
+
+
+class IgnoresGuard(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def commit(self):
+            self._lifecycle.check("commit")
+            self._num_keys_at_end = self._provider.publish(self.version, self._view, self._changes, lambda: None)
+            self._lifecycle.move("commit")
+            return self.version + 1
+
+
+class AsksWhenOpened(IgnoresGuard):
+    def get_store(self, version):
+        store = super().get_store(version)
+        self.guard.before_publish(store)
+        return store
+
+
+class GivesGuardAnotherStore(Right):
+    def get_store(self, version):
+        inner = super().get_store(version)
+
+        class Wrapper(type(inner)):
+            def __init__(self):
+                super().__init__(inner._provider, inner._version, inner._view)
+
+            def commit(self):
+                inner._changes.update(self._changes)
+                self._num_keys_at_end = len(inner._changes)
+                version = inner.commit()
+                self._lifecycle.move("commit")
+                return version
+
+        return Wrapper()
+
+
+class PublishesBeforeAsking(Right):
+    def publish(self, base, view, changes, ask):
+        count = super().publish(base, view, changes, lambda: None)
+        ask()
+        return count
+
+
+class SwallowsFenced(Right):
+    def publish(self, base, view, changes, ask):
+        def ask_politely():
+            try:
+                ask()
+            except Fenced:
+                pass
+
+        return super().publish(base, view, changes, ask_politely)
+
+
+class LosesChangesOnFailure(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def commit(self):
+            try:
+                return super().commit()
+            except Exception:
+                self._changes.clear()
+                raise
+
+
+class DropsUnchangedPut(CustomStore):
+    """Skips a put of the value that the opened version has, though the batch changed it before."""
+
+    class store(BufferedStateStore):  # noqa: N801
+        def put(self, key, value):
+            if self._view.get(bytes(key)) != value:
+                super().put(key, value)
+
+        def put_many(self, keys, values):
+            for key, value in zip(keys, values, strict=True):
+                self.put(key, value)
+
+
+class ReadsGapAsEmpty(Right):
+    def open_view(self, version):
+        try:
+            return super().open_view(version)
+        except MissingVersion:
+            return View({})
+
+
+class ShowsNewestVersion(Right):
+    def open_view(self, version):
+        view = super().open_view(version)
+        newest = max((int(path.stem) for path in self.folder.glob("*.json")), default=0)
+        return super().open_view(newest) if version else view
+
+
+class ShowsUncommitted(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put(self, key, value):
+            super().put(key, value)
+            if self.version:
+                pairs = self._provider.load(self.version)
+                self._provider.write(self._provider.path(self.version), {**pairs, bytes(key): bytes(value)})
+
+
+class SharesStoresOfOneVersion(Right):
+    """Two attempts at one version write into one buffer."""
+
+    def open(self):
+        super().open()
+        self.buffers = {}
+
+    def get_store(self, version):
+        store = super().get_store(version)
+        store._changes = self.buffers.setdefault(version, store._changes)
+        return store
+
+
+class AbortKeepsChanges(SharesStoresOfOneVersion):
+    def get_store(self, version):
+        store = super().get_store(version)
+        store._lifecycle.check("put")
+        return store
+
+
+class MergesWithWhatItReplaces(Right):
+    def merged(self, view, changes):
+        try:
+            return super().merged(View(dict(view.entries()) | self.load(self.replacing)), changes)
+        except FileNotFoundError:
+            return super().merged(view, changes)
+
+    def publish(self, base, view, changes, ask):
+        self.replacing = base + 1
+        return super().publish(base, view, changes, ask)
+
+
+class KeepsAbandonedFuture(Right):
+    def discard_above(self, version):
+        pass
+
+
+class SkipsEmptyCommit(Right):
+    def publish(self, base, view, changes, ask):
+        if not changes:
+            ask()
+            return view.num_keys()
+        return super().publish(base, view, changes, ask)
+
+
+class ForgetsWhenClosed(Right):
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class CleansTooMuch(Right):
+    def do_maintenance(self):
+        versions = sorted(int(path.stem) for path in self.folder.glob("*.json"))
+        for version in versions[:-1]:
+            self.path(version).unlink(missing_ok=True)
+
+
+class MixesStores(Right):
+    @property
+    def location(self):
+        return f"{self.store_id.checkpoint_root}/{self.store_id.operator_id}/{self.store_id.partition_id}"
+
+
+class CountsRemoves(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def _num_keys(self):
+            return self._view.num_keys() + len(self._changes)
+
+
+class RangeWithoutItsEnd(Right):
+    class Reader(BufferedReadStore):
+        def get_range(self, start, end):
+            return iter(list(super().get_range(start, end))[:-1])
+
+    def get_read_store(self, version):
+        return self.Reader(self, version, self._view(version))
+
+
+class RangeOutOfOrder(Right):
+    class Reader(BufferedReadStore):
+        def get_range(self, start, end):
+            return reversed(list(super().get_range(start, end)))
+
+    def get_read_store(self, version):
+        return self.Reader(self, version, self._view(version))
+
+
+class PrefixOfBytes(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def prefix_scan(self, prefix, columns):
+            self._lifecycle.check("prefix_scan")
+            return (pair for pair in self.iterator() if pair[0].startswith(prefix[:8]))
+
+
+class ScansWithoutDeclaring(Right):
+    capabilities: ClassVar = frozenset({Capability.EXTERNAL, Capability.TIME_TRAVEL})
+
+
+class DeclaresCustomMetricWithoutValue(Right):
+    @property
+    def supported_custom_metrics(self):
+        from holdfast import StateStoreCustomMetric
+
+        return (StateStoreCustomMetric("promised", "never measured"),)
+
+
+class TearsFile(Right):
+    """Writes the version in place, in two parts; its reader takes what it finds."""
+
+    fault_points: ClassVar = (*Right.fault_points, "tears.between")
+
+    def publish(self, base, view, changes, ask):
+        pairs = self.merged(view, changes)
+        ask()
+        self.discard_above(base + 1)
+        half = dict(list(pairs.items())[: len(pairs) // 2])
+        self.write(self.path(base + 1), half)
+        fault_point("tears.between")
+        self.write(self.path(base + 1), pairs)
+        return len(pairs)
+
+
+class AcknowledgesTooEarly(Right):
+    """Holds a commit in memory until the next one, or until it is closed."""
+
+    waiting = None
+
+    def publish(self, base, view, changes, ask):
+        ask()
+        self.flush()
+        self.waiting = (base + 1, self.merged(view, changes))
+        return len(self.waiting[1])
+
+    def open_view(self, version):
+        if self.waiting and self.waiting[0] == version:
+            return View(self.waiting[1])
+        return super().open_view(version)
+
+    def flush(self):
+        if self.waiting:
+            version, pairs = self.waiting
+            self.discard_above(version)
+            self.write(self.path(version), pairs)
+
+    def close(self):
+        self.flush()
+
+
+class DeclaresFaultPointItNeverPasses(Right):
+    fault_points: ClassVar = (*Right.fault_points, "nowhere")
+
+
+class MixesRacingAttempts(Right):
+    """Writes key after key into the file of the new version."""
+
+    def publish(self, base, view, changes, ask):
+        ask()
+        self.discard_above(base + 1)
+        pairs = self.merged(view, changes)
+        target = self.path(base + 1)
+        target.touch()
+        items = list(pairs.items())
+        for start in range(0, len(items), 50):
+            current = self.load(base + 1)
+            self.write(target, {**current, **dict(items[start : start + 50])})
+            time.sleep(0.002)
+        return len(pairs)
