@@ -58,7 +58,7 @@ class DeclaredSetting:
     def accepts(self) -> str:
         """What a value may look like, in words."""
         words = _accepted(self.type)
-        return words if self.minimum is None else f"{words}, at least {self.minimum:g}"
+        return words if self.minimum is None else f"{words}, at least {_spelled(self.type, self.minimum)}"
 
     def parse(self, value: str) -> Any:
         """Turn the configured text into the declared type, or say what would be accepted."""
@@ -70,15 +70,7 @@ class DeclaredSetting:
     @property
     def shown_default(self) -> str:
         """The default in the spelling of the configuration."""
-        if self.default is None:
-            return "not set"
-        if isinstance(self.default, bool):
-            return str(self.default).lower()
-        if self.type is Seconds:
-            return f"{self.default:g}s"
-        if self.type is ByteSize:
-            return _spell_size(self.default)
-        return str(self.default)
+        return "not set" if self.default is None else _spelled(self.type, self.default)
 
 
 class Settings:
@@ -163,7 +155,7 @@ def _parse_int(text: str) -> int:
 
 
 def _parse_with_unit(text: str, units: Mapping[str, float], bare: str) -> float:
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower(), re.ASCII)
+    match = re.fullmatch(r"(\d+)([a-z]*)", text.lower(), re.ASCII)
     unit = (match[2] or bare) if match else ""
     if match is None or unit not in units:
         raise ValueError(text)
@@ -198,8 +190,13 @@ def _accepted(kind: Any) -> str:
     return _WORDS[kind]
 
 
-def _spell_size(size: int) -> str:
-    for unit in "pgmk":
-        if size and size % _BYTES_PER_UNIT[unit] == 0:
-            return f"{size // _BYTES_PER_UNIT[unit]}{unit}"
-    return f"{size}b"
+def _spelled(kind: Any, value: Any) -> str:
+    """A value as one would write it in the configuration."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if kind is Seconds:
+        return f"{value:g}s" if value >= 1 else f"{value * 1000:g}ms"
+    if kind is ByteSize:
+        unit = next((unit for unit in "ptgmk" if value and value % _BYTES_PER_UNIT[unit] == 0), "b")
+        return f"{value // _BYTES_PER_UNIT[unit]}{unit}"
+    return str(value)

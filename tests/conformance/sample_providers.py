@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -210,10 +211,8 @@ class PublishesBeforeAsking(Right):
 class SwallowsFenced(Right):
     def publish(self, base, view, changes, ask):
         def ask_politely():
-            try:
+            with suppress(Fenced):
                 ask()
-            except Fenced:
-                pass
 
         return super().publish(base, view, changes, ask_politely)
 

@@ -3,9 +3,9 @@
 import inspect
 
 import pytest
-import sample_providers
 
 import holdfast.conformance  # noqa: F401 - imported here, or every inner run would import it (and NumPy) again
+import sample_providers
 
 CASES = {
     "ForgetsCommit": ("test_get_put_remove", "MissingVersion"),

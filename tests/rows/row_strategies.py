@@ -93,9 +93,7 @@ def values(data_type, *, python=False):
         return st.one_of(st.sampled_from([0.0, -0.0]), st.floats(), nans)
     if is_.is_decimal(data_type):
         scale = -data_type.scale
-        return _unscaled(data_type.precision).map(
-            lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), scale))
-        )
+        return _unscaled(data_type.precision).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), scale)))
     if is_.is_string(data_type):
         return st.one_of(st.just(""), st.text(max_size=20), st.text("a\0é", max_size=10))
     if is_.is_binary(data_type):
@@ -105,9 +103,7 @@ def values(data_type, *, python=False):
     if is_.is_timestamp(data_type):
         return st.integers(*PYTHON_MICROS) if python else _signed(64)
     if is_.is_map(data_type):
-        pair = st.tuples(
-            values(data_type.key_type, python=python), optional(data_type.item_field, python=python)
-        )
+        pair = st.tuples(values(data_type.key_type, python=python), optional(data_type.item_field, python=python))
         return st.lists(pair, max_size=4)
     if is_.is_list(data_type):
         return st.lists(optional(data_type.value_field, python=python), max_size=5)

@@ -1,6 +1,7 @@
 """The whole kit, against the installed package."""
 
 import pytest
+
 from holdfast.conformance import Backend, ProviderContract
 
 

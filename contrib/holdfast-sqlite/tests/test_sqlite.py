@@ -3,8 +3,9 @@
 import subprocess
 import sys
 
-import holdfast
 import pytest
+
+import holdfast
 from holdfast.conformance import Backend
 from holdfast.errors import CorruptState, InvalidSetting, Unavailable
 from holdfast_sqlite import SqliteStateStoreProvider

@@ -1,7 +1,8 @@
 """The process that the kit kills: ``python -m holdfast.conformance.child BACKEND VERSION [FAULT_POINT]``.
 
 It commits one version after the other, from VERSION on, and writes each number to its standard
-output once the commit has returned. With a fault point it kills itself there, the third time, and without one it goes on until it is killed.
+output once the commit has returned. With a fault point it kills itself there, the third time;
+without one it goes on until it is killed.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class MachineContract(Contract):
         frugal = backend.with_conf(stateStore__minDeltasForSnapshot="2")
         attributes: dict[str, Any] = {"backend": frugal, "partitions": count()}
         machine = type("Walk", (StoreMachine,), attributes)
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             machine,
             settings=settings(
                 max_examples=100,

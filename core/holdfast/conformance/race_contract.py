@@ -12,6 +12,8 @@ from holdfast.conformance.base import Contract, commit, key, read, value
 from holdfast.errors import Fenced, MissingVersion, Unavailable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from holdfast.conformance.base import OpenProvider
     from holdfast.contract.provider import StateStoreProvider
 
@@ -80,7 +82,11 @@ class RaceContract(Contract):
                 provider.do_maintenance()
 
         with ThreadPoolExecutor(3) as pool:
-            watchers = [pool.submit(look, provider), pool.submit(look, open_provider()), pool.submit(maintain)]
+            watchers: list[Future[int] | Future[None]] = [
+                pool.submit(look, provider),
+                pool.submit(look, open_provider()),
+                pool.submit(maintain),
+            ]
             try:
                 for version in range(1, ROUNDS):
                     with provider.get_store(version) as store:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.conformance.backend import Backend
     from holdfast.conformance.base import OpenProvider
     from holdfast.contract.provider import StateStoreProvider
+    from holdfast.contract.store import Pair
 
 TIMED_KEY = "user string, at long"
 PREFIXED_KEY = "country string, city string, street int"
@@ -39,30 +40,30 @@ class ScanContract(Contract):
         provider = open_provider(key_schema=TIMED_KEY, key_index_ordinal=1)
         at = codec(TIMED_KEY).encode_one
         times = [None, -(2**63), -5, -1, 0, 1, 2, 300, 2**63 - 1]
-        expected = [(at((user, t)), value(i)) for i, t in enumerate(times) for user in ("ann", "bob")]
+        rows = [(t, at((user, t)), value(i)) for i, t in enumerate(times) for user in ("ann", "bob")]
         if not declares(backend, Capability.RANGE_SCAN):
-            with provider.get_store(0) as store, pytest.raises(UnsupportedOperation):
-                store.get_range(None, None)
+            with provider.get_store(0) as undeclared, pytest.raises(UnsupportedOperation):
+                undeclared.get_range(None, None)
             return
 
-        def users_at(low: int | None, high: int | None) -> list[tuple[Any, Any]]:
-            """Keys between two times by a plain filter over the list."""
+        def between(low: int | None, high: int | None) -> list[Pair]:
+            """The same by a plain filter. A null comes before every time."""
             return [
-                pair
-                for pair, t in zip(expected, [t for t in times for _ in range(2)], strict=True)
-                if (t is not None or low is None) and (low is None or t >= low) and (high is None or (t or 0) <= high)
+                (k, v)
+                for t, k, v in rows
+                if (low is None if t is None else (low is None or low <= t) and (high is None or t <= high))
             ]
 
-        commit(provider, 0, dict(reversed(expected)))
+        commit(provider, 0, {k: v for _, k, v in reversed(rows)})
         with provider.get_read_store(1) as store:
             for low, high in [(-1, 1), (0, 0), (-(2**63), -2), (2, 2**63 - 1), (3, 299), (5, 1), (None, 0), (1, None)]:
                 start = None if low is None else at((None, low))
                 end = None if high is None else at(("ignored", high))
                 found = list(store.get_range(start, end))
-                assert sorted(found) == sorted(users_at(low, high)), f"range {low}..{high} is wrong"
+                assert sorted(found) == sorted(between(low, high)), f"range {low}..{high} is wrong"
                 order = [times.index(codec(TIMED_KEY).decode_one(k)[1]) for k, _ in found]
                 assert order == sorted(order), f"range {low}..{high} is not in order, nulls first"
-            assert sorted(store.get_range(None, None)) == sorted(expected)
+            assert sorted(store.get_range(None, None)) == sorted(between(None, None))
 
     def test_range_scan_sees_own_changes(self, backend: Backend, open_provider: OpenProvider) -> None:
         if not declares(backend, Capability.RANGE_SCAN):
@@ -99,11 +100,17 @@ class ScanContract(Contract):
         row = codec(PREFIXED_KEY).encode_one
         country = codec("country string").encode_one
         city = codec("country string, city string").encode_one
-        places = [("no", "oslo", 1), ("no", "oslo", 2), ("no", "os", 1), ("n", "oslo", 1), ("", "", 0)]
+        places: list[tuple[str | None, str | None, int | None]] = [
+            ("no", "oslo", 1),
+            ("no", "oslo", 2),
+            ("no", "os", 1),
+            ("n", "oslo", 1),
+            ("", "", 0),
+        ]
         places += [("no", None, 3), (None, "oslo", 4), (None, None, None)]
         if not declares(backend, Capability.PREFIX_SCAN):
-            with provider.get_store(0) as store, pytest.raises(UnsupportedOperation):
-                store.prefix_scan(country(("no",)), 1)
+            with provider.get_store(0) as undeclared, pytest.raises(UnsupportedOperation):
+                undeclared.prefix_scan(country(("no",)), 1)
             return
         commit(provider, 0, {row(place): value(i) for i, place in enumerate(places)})
         with provider.get_store(1) as store:

@@ -17,7 +17,7 @@ RowData: TypeAlias = "pa.RecordBatch | pa.Table | pa.StructArray"
 """Many rows, in any of the forms that Arrow has for them."""
 
 
-BLOCK = 16_384
+BLOCK = 32_768
 """Rows handled at a time: what is computed about them then stays in the processor's caches."""
 
 

@@ -29,7 +29,6 @@ from holdfast.rows.words import (
     nulls_in,
     offsets_in,
     offsets_of,
-    padded,
     ranges,
     values_in,
 )
@@ -170,16 +169,13 @@ class Strings(Variable):
     """Strings or binaries, none null."""
 
     def __init__(self, array: pa.Array) -> None:
-        offsets = offsets_in(array, large=array.type.id in _LARGE)
-        self._first, self._end = int(offsets[0]), int(offsets[-1])
-        self._starts = offsets[:-1] - self._first
+        self._offsets = offsets_in(array, large=array.type.id in _LARGE)
         self._buffer = array.buffers()[2]
-        self.sizes = np.diff(offsets)
+        self.sizes = np.diff(self._offsets)
         self.words = (self.sizes + 7) >> 3
 
     def write(self, out: Words, at: Ints) -> None:
-        data = padded(self._buffer, self._first, self._end)
-        out[ranges(at, self.words)] = load_strings(data, self._starts, self.sizes)
+        out[ranges(at, self.words)] = load_strings(self._buffer, self._offsets)
 
 
 class BigDecimals(Variable):

@@ -96,7 +96,7 @@ class Place:
     def check_packs(self, number: Any) -> None:
         """Raise if `struct` cannot pack the number: how a failed pack of many finds the culprit."""
         try:
-            struct.pack(self.code, number)
+            struct.pack(f"<{self.code}", number)
         except (struct.error, OverflowError, TypeError) as error:
             self.misfit(number, error)
 

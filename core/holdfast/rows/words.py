@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Words: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
@@ -20,8 +21,8 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 WORD = np.dtype("<u8")
 MAX_INT32 = 2**31 - 1
 
-# What stays of a string's last word, by the string's length modulo 8.
-_TAIL = np.array([2**64 - 1] + [2 ** (8 * n) - 1 for n in range(1, 8)], WORD)
+# Behind the strings, so that element count + n is n zero bytes.
+_PADDING = pa.array([bytes(n) for n in range(8)], pa.large_binary())
 
 
 def offsets_of(sizes: Ints) -> Ints:
@@ -54,15 +55,21 @@ def load_words(data: Numbers, starts: Ints, counts: Ints) -> Words:
     return at_any_byte[positions]
 
 
-def load_strings(data: Numbers, starts: Ints, sizes: Ints) -> Words:
-    """Copy byte strings as words, each zero-padded to whole words; `data` as for `load_words`."""
-    counts = (sizes + 7) >> 3
-    words = load_words(data, starts, counts)
-    ends = np.cumsum(counts)
-    if len(sizes) and sizes.min() == 0:
-        ends, sizes = ends[sizes > 0], sizes[sizes > 0]
-    words[ends - 1] &= _TAIL[sizes & 7]
-    return words
+def load_strings(buffer: pa.Buffer | None, offsets: Ints) -> Words:
+    """Copy byte strings as words, each zero-padded to whole words.
+
+    Arrow copies them, as every second element of: a string, its padding, the next string, ...
+    """
+    count = len(offsets) - 1
+    if buffer is None or not count:
+        return np.zeros(0, WORD)
+    strings = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), buffer])
+    turns = np.empty((count, 2), np.int64)
+    turns[:, 0] = np.arange(count)
+    turns[:, 1] = (offsets[:-1] - offsets[1:] & 7) + count
+    copied = pc.take(pa.concat_arrays([strings, _PADDING]), pa.array(turns.ravel()), boundscheck=False)
+    total = int((np.diff(offsets) + 7 >> 3).sum())
+    return np.frombuffer(copied.buffers()[2], WORD, total)
 
 
 def padded(buffer: pa.Buffer | None, start: int, end: int) -> Numbers:

@@ -20,7 +20,6 @@ from holdfast import (
     setting,
 )
 from holdfast.errors import InvalidSetting
-
 from holdfast_sqlite.database import Database, Snapshot
 
 if TYPE_CHECKING:

@@ -1,0 +1,308 @@
+"""Choosing providers by name, and what is said when that fails."""
+
+import importlib.metadata
+import sys
+import types
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from holdfast import (
+    Capability,
+    ProviderSpec,
+    Settings,
+    StateStoreConf,
+    StateStoreId,
+    StateStoreProvider,
+    Unguarded,
+    VersionedProvider,
+    create_and_init,
+    hookimpl,
+    setting,
+)
+from holdfast.errors import (
+    BrokenPlugin,
+    DuplicateProvider,
+    InvalidProvider,
+    InvalidSetting,
+    ProviderNotFound,
+    VersionSkew,
+)
+from holdfast.plugins.discovery import Plugin, installed_plugins
+from holdfast.plugins.registry import ProviderRegistry, installed_providers
+from holdfast.plugins.versions import check_same_software, software_versions
+from holdfast_memory import MemoryStateStoreProvider
+
+SPARKS_HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+SPARKS_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class Mine(MemoryStateStoreProvider):
+    pass
+
+
+class Unfinished(VersionedProvider):
+    capabilities: ClassVar = frozenset({Capability.VOLATILE})
+
+
+class NeedsArguments(MemoryStateStoreProvider):
+    def __init__(self, path):
+        self.path = path
+
+
+class TwoDurabilities(MemoryStateStoreProvider):
+    capabilities: ClassVar = frozenset({Capability.LOG, Capability.EXTERNAL})
+
+
+class NoDurability(MemoryStateStoreProvider):
+    capabilities: ClassVar = frozenset({Capability.RANGE_SCAN})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MineSettings(Settings):
+    prefix: ClassVar[str] = "spark.holdfast.mine."
+    depth: int = setting(3, "How deep.")
+
+
+class WithSettings(MemoryStateStoreProvider):
+    settings: ClassVar = MineSettings
+
+
+def plugin(*specs, name="mine", distribution="acme-stores", version="0.3"):
+    module = types.ModuleType(f"{distribution.replace('-', '_')}_{name}")
+    module.holdfast_providers = hookimpl(lambda: specs, specname="holdfast_providers")
+    return Plugin(name, module, distribution, version)
+
+
+def registry(*plugins):
+    return ProviderRegistry([*installed_plugins(), *plugins])
+
+
+# Resolving
+
+
+def test_built_in_backends_are_found_by_entry_point_like_any_other():
+    names = {entry.name for entry in importlib.metadata.entry_points(group="holdfast")}
+    assert "memory" in names
+    assert installed_providers().resolve("memory") is MemoryStateStoreProvider
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["memory", "holdfast_memory.MemoryStateStoreProvider", "holdfast_memory.provider.MemoryStateStoreProvider"],
+)
+def test_registered_provider_by_any_of_its_names(name):
+    assert installed_providers().resolve(name) is MemoryStateStoreProvider
+
+
+def test_importable_but_unregistered_class():
+    assert installed_providers().resolve(f"{__name__}.Mine") is Mine
+
+
+def test_sparks_name_means_whoever_claims_it():
+    found = registry(plugin(ProviderSpec("mine", Mine, aliases=(SPARKS_HDFS,))))
+    assert found.resolve(SPARKS_HDFS) is Mine
+    assert found.resolve(StateStoreConf.parse({}).provider_class) is Mine
+
+
+def test_sparks_name_that_nobody_claims():
+    with pytest.raises(ProviderNotFound, match=r"class of Spark's JVM.*installed: memory"):
+        ProviderRegistry([p for p in installed_plugins() if p.name == "memory"]).resolve(SPARKS_ROCKSDB)
+
+
+def test_unknown_name_lists_what_is_installed_and_the_nearest():
+    with pytest.raises(ProviderNotFound, match=r"'memry'.*installed: .*memory.*did you mean memory\?"):
+        installed_providers().resolve("memry")
+    with pytest.raises(ProviderNotFound, match=r"'no_such_module\.Provider'.*installed: .*memory"):
+        installed_providers().resolve("no_such_module.Provider")
+    with pytest.raises(ProviderNotFound, match=r"module holdfast_memory has no MemoryProvider"):
+        installed_providers().resolve("holdfast_memory.MemoryProvider")
+
+
+def test_class_whose_import_fails(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("import a_library_that_is_missing\nclass P: pass\n")
+    (tmp_path / "exploding.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BrokenPlugin, match=r"importing half_installed failed: No module named 'a_library"):
+        installed_providers().resolve("half_installed.P")
+    with pytest.raises(BrokenPlugin, match=r"importing exploding failed: ZeroDivisionError"):
+        installed_providers().resolve("exploding.P")
+
+
+# Wrong classes
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Unfinished", "does not implement open_view, publish"),
+        ("TwoDurabilities", "exactly one of EXTERNAL, LOG, VOLATILE"),
+        ("NoDurability", "exactly one of EXTERNAL, LOG, VOLATILE"),
+        ("MineSettings", "not a subclass of holdfast.StateStoreProvider"),
+        ("SPARKS_HDFS", "is not a class"),
+    ],
+)
+def test_wrong_classes_say_what_is_wrong(name, said):
+    with pytest.raises(InvalidProvider, match=said):
+        installed_providers().resolve(f"{__name__}.{name}")
+
+
+def test_provider_that_cannot_be_created():
+    conf = StateStoreConf.parse({"spark.holdfast.providerClass": f"{__name__}.NeedsArguments"})
+    with pytest.raises(InvalidProvider, match=r"cannot be created without arguments.*belongs into init"):
+        create_and_init(StateStoreId("/q", 0, 0), "k int", "v int", None, conf, {}, Unguarded())
+
+
+# Plug-ins that are wrong do not disturb the others
+
+
+def check_broken(broken, error_type, said, name="mine"):
+    found = registry(broken)
+    assert found.resolve("memory") is MemoryStateStoreProvider
+    assert len(found.problems) == 1
+    assert isinstance(found.problems[0].error, error_type)
+    with pytest.raises(error_type, match=said):
+        found.resolve(name)
+
+
+def test_plugin_that_fails_to_import(tmp_path, monkeypatch):
+    (tmp_path / "acme_broken.py").write_text("import a_library_that_is_missing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = importlib.metadata.EntryPoint("mine", "acme_broken", "holdfast")
+    broken = Plugin("mine", entry, "acme-stores", "0.3")
+    said = r"plug-in 'mine' of acme-stores 0\.3 cannot be imported: ModuleNotFoundError: .*a_library_that_is_missing"
+    check_broken(broken, BrokenPlugin, said)
+    check_broken(broken, BrokenPlugin, said, name="acme_broken.Provider")
+
+
+def test_plugin_with_a_misspelt_hook():
+    module = types.ModuleType("acme")
+    module.holdfast_provider = hookimpl(list)
+    module.holdfast_provider.__name__ = "holdfast_provider"
+    check_broken(
+        Plugin("mine", module, "acme-stores", "0.3"),
+        BrokenPlugin,
+        "acme-stores 0.3 misuses the hooks.*holdfast_provider.*the hooks are .*holdfast_providers",
+    )
+
+
+def test_plugin_with_a_wrong_hook_argument():
+    def holdfast_provider_loaded(store):
+        pass
+
+    module = types.ModuleType("acme")
+    module.holdfast_provider_loaded = hookimpl(holdfast_provider_loaded)
+    check_broken(Plugin("mine", module, "acme-stores", "0.3"), BrokenPlugin, "misuses the hooks.*store")
+
+
+def test_plugin_that_forgot_the_marker():
+    module = types.ModuleType("acme")
+    module.holdfast_providers = lambda: [ProviderSpec("mine", Mine)]
+    check_broken(Plugin("mine", module, "acme-stores", "0.3"), BrokenPlugin, "has no hook.*@holdfast.hookimpl")
+
+
+def test_plugin_that_fails_when_asked():
+    module = types.ModuleType("acme")
+
+    def holdfast_providers():
+        raise RuntimeError("licence expired")
+
+    module.holdfast_providers = hookimpl(holdfast_providers)
+    check_broken(
+        Plugin("mine", module, "acme-stores", "0.3"), BrokenPlugin, "failed in holdfast_providers.*licence expired"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (ProviderSpec("mine", Unfinished), "does not implement"),
+        (ProviderSpec("Mine!", Mine), "name 'Mine!' is not usable"),
+        (Mine, "returns ProviderSpec objects, not ABCMeta"),
+        (ProviderSpec("mine", StateStoreProvider), "does not implement"),
+    ],
+)
+def test_plugin_with_a_wrong_provider(spec, said):
+    check_broken(plugin(spec), InvalidProvider, said, name=getattr(spec, "name", "mine"))
+
+
+def test_two_claims_to_one_name_are_refused_and_name_both():
+    first = plugin(ProviderSpec("mine", Mine))
+    second = plugin(ProviderSpec("mine", WithSettings), distribution="zeta-stores", version="9.1")
+    found = registry(first, second)
+    with pytest.raises(DuplicateProvider, match=r"'mine' is offered by acme-stores 0\.3 .*and zeta-stores 9\.1"):
+        found.resolve("mine")
+    assert [type(problem.error) for problem in found.problems] == [DuplicateProvider]
+    assert found.resolve("memory") is MemoryStateStoreProvider
+    assert found.resolve(f"{__name__}.Mine") is Mine, "the class name is still unambiguous"
+
+
+def test_a_name_that_is_another_ones_alias():
+    found = registry(
+        plugin(ProviderSpec("one", Mine, aliases=(SPARKS_HDFS,))),
+        plugin(ProviderSpec("two", WithSettings, aliases=(SPARKS_HDFS,)), distribution="zeta-stores"),
+    )
+    with pytest.raises(DuplicateProvider, match="acme-stores.*zeta-stores"):
+        found.resolve(SPARKS_HDFS)
+
+
+# Making one
+
+
+def create(conf, found):
+    return create_and_init(
+        StateStoreId("/q", 0, 0), "k int", "v int", None, StateStoreConf.parse(conf), {}, Unguarded(), registry=found
+    )
+
+
+def test_settings_are_checked_before_anything_is_opened():
+    found = registry(plugin(ProviderSpec("mine", WithSettings)))
+    conf = {"spark.holdfast.providerClass": "mine", "spark.holdfast.mine.dept": "4"}
+    with pytest.raises(InvalidSetting, match=r"did you mean spark\.holdfast\.mine\.depth\?"):
+        create(conf, found)
+    with pytest.raises(InvalidSetting, match="depth is 'x'"):
+        create({"spark.holdfast.providerClass": "mine", "spark.holdfast.mine.depth": "x"}, found)
+    assert type(create({"spark.holdfast.providerClass": "mine"}, found)) is WithSettings
+
+
+def test_observers_learn_of_a_loaded_provider():
+    loaded = []
+    module = types.ModuleType("observer")
+
+    def holdfast_provider_loaded(provider):
+        loaded.append(provider)
+
+    module.holdfast_provider_loaded = hookimpl(holdfast_provider_loaded)
+    found = registry(Plugin("observer", module, "acme-watch", "1.0"))
+    provider = create({"spark.holdfast.providerClass": "memory"}, found)
+    assert loaded == [provider]
+    assert found.problems == ()
+
+
+# Versions on both ends
+
+
+def test_same_software():
+    versions = software_versions("memory")
+    assert versions == {"holdfast": importlib.metadata.version("holdfast")}
+    check_same_software(versions, dict(versions), "executor 1")
+
+
+def test_different_software_names_every_difference():
+    found = registry(plugin(ProviderSpec("mine", Mine)))
+    driver = software_versions("mine", found)
+    assert driver["acme-stores"] == "0.3"
+    with pytest.raises(VersionSkew) as error:
+        check_same_software(driver, {**driver, "holdfast": "0.0.9", "acme-stores": "0.2"}, "executor 7 on host-b")
+    assert "acme-stores is 0.3 on the driver and 0.2 on executor 7 on host-b" in str(error.value)
+    assert f"holdfast is {driver['holdfast']} on the driver and 0.0.9 on executor 7 on host-b" in str(error.value)
+    with pytest.raises(VersionSkew, match="acme-stores is 0.3 on the driver and not installed on executor 7"):
+        check_same_software(driver, {"holdfast": driver["holdfast"]}, "executor 7")
+
+
+def test_loading_plugins_is_not_a_side_effect_of_import():
+    import subprocess
+
+    code = "import sys, holdfast; sys.exit('holdfast_memory' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
