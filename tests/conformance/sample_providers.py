@@ -7,13 +7,14 @@ import os
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast import Capability, StateView, VersionedProvider, fault_point
+from holdfast import Capability, Settings, StateView, VersionedProvider, fault_point, setting
 from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore
 from holdfast.contract.lifecycle import NEXT, Lifecycle, State
-from holdfast.errors import Fenced, MissingVersion
+from holdfast.errors import Fenced, MissingVersion, Unavailable
 
 
 class View(StateView):
@@ -114,6 +115,29 @@ class CustomStore(Right):
         return self.store(self, version, self._view(version))
 
 
+class VersionZeroHasContent(Right):
+    def open_view(self, version):
+        return super().open_view(version) if version else View({b"k" * 16: b"v" * 16})
+
+
+class KeepsFirstOfTwo(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put_many(self, keys, values):
+            super().put_many(keys[::-1], values[::-1])
+
+
+class PutsUntilOneEnds(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put_many(self, keys, values):
+            super().put_many(keys[: len(values)], values[: len(keys)])
+
+
+class CutsLongKeys(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def put_many(self, keys, values):
+            super().put_many([key[:511] for key in keys], values)
+
+
 class AliasesCallerBuffer(CustomStore):
     class store(BufferedStateStore):  # noqa: N801
         def put(self, key, value):
@@ -138,6 +162,14 @@ class IteratesLive(CustomStore):
             yield from ((k, v) for k, v in list(self._changes.items()) if v is not None)
 
 
+class IteratorUndoesRemoves(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def iterator(self):
+            before = dict(self._changes)
+            yield from super().iterator()
+            self._changes = before
+
+
 class IteratorStopsWithItsStore(CustomStore):
     class store(BufferedStateStore):  # noqa: N801
         def iterator(self):
@@ -157,6 +189,35 @@ class UsableAfterCommit(CustomStore):
                     return NEXT.get((self.state, action), self.state)
 
             self._lifecycle = Lenient()
+
+
+class StaysOpenAfterItsBlock(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def __exit__(self, *_):
+            pass
+
+
+class ReaderStaysOpen(Right):
+    class Reader(BufferedReadStore):
+        def abort(self):
+            pass
+
+    def get_read_store(self, version):
+        return self.Reader(self, version, self._view(version))
+
+
+class ReaderFollowsTheNewest(Right):
+    def get_read_store(self, version):
+        store = super().get_read_store(version)
+        provider = self
+
+        class Live(View):
+            def entries(self):
+                newest = max((int(path.stem) for path in provider.folder.glob("*.json")), default=0)
+                return iter(provider.load(newest).items()) if version else iter(())
+
+        store._view = Live(store._view.pairs)
+        return store
 
 
 class AbortAfterCommitTakesBack(CustomStore):
@@ -215,6 +276,23 @@ class SwallowsFenced(Right):
                 ask()
 
         return super().publish(base, view, changes, ask_politely)
+
+
+class TakesSilenceForConsent(Right):
+    def publish(self, base, view, changes, ask):
+        def ask_loudly():
+            with suppress(Unavailable):
+                ask()
+
+        return super().publish(base, view, changes, ask_loudly)
+
+
+class FirstCommitWins(Right):
+    def publish(self, base, view, changes, ask):
+        if self.path(base + 1).exists():
+            ask()
+            return len(self.load(base + 1))
+        return super().publish(base, view, changes, ask)
 
 
 class LosesChangesOnFailure(CustomStore):
@@ -314,6 +392,12 @@ class ForgetsWhenClosed(Right):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class ForgetsOldVersions(Right):
+    def publish(self, base, view, changes, ask):
+        self.path(base - 3).unlink(missing_ok=True)
+        return super().publish(base, view, changes, ask)
+
+
 class CleansTooMuch(Right):
     def do_maintenance(self):
         versions = sorted(int(path.stem) for path in self.folder.glob("*.json"))
@@ -351,6 +435,24 @@ class RangeOutOfOrder(Right):
         return self.Reader(self, version, self._view(version))
 
 
+class RangeWithoutOwnChanges(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def get_range(self, start, end):
+            self._lifecycle.check("get_range")
+            return self._provider.get_read_store(self.version).get_range(start, end)
+
+
+class RangeIgnoresBoundsWithoutIndex(Right):
+    class Reader(BufferedReadStore):
+        def get_range(self, start, end):
+            if self._provider.key_index_ordinal is None:
+                return self.iterator()
+            return super().get_range(start, end)
+
+    def get_read_store(self, version):
+        return self.Reader(self, version, self._view(version))
+
+
 class PrefixOfBytes(CustomStore):
     class store(BufferedStateStore):  # noqa: N801
         def prefix_scan(self, prefix, columns):
@@ -360,6 +462,16 @@ class PrefixOfBytes(CustomStore):
 
 class ScansWithoutDeclaring(Right):
     capabilities: ClassVar = frozenset({Capability.EXTERNAL, Capability.TIME_TRAVEL})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MumbledSettings(Settings):
+    prefix: ClassVar[str] = "spark.holdfast.mumbled."
+    depth: int = setting(1, "depth")
+
+
+class MumblesItsSettings(Right):
+    settings: ClassVar = MumbledSettings
 
 
 class DeclaresCustomMetricWithoutValue(Right):

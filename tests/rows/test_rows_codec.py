@@ -113,6 +113,27 @@ def test_no_rows_and_no_columns():
     assert nothing.encode(three).to_pylist() == [b"", b"", b""]
 
 
+@pytest.mark.parametrize("count", [7, 8, 9, 63, 64, 65, 200])
+@pytest.mark.parametrize("element", ["boolean", "smallint", "string", "decimal(30,0)"])
+def test_long_arrays_with_nulls(count, element):
+    codec = RowCodec(f"x array<{element}>")
+    value = {"boolean": True, "smallint": 5, "string": "s"}.get(element, Decimal(7))
+    rows = [[value if (index + shift) % 3 else None for index in range(count)] for shift in range(3)]
+    batch = pa.record_batch([pa.array(rows, codec.schema.field(0).type)], schema=codec.schema)
+    encoded = codec.encode(batch).to_pylist()
+    assert encoded == [codec.encode_one([row]) for row in rows]
+    assert codec.decode(encoded) == batch
+
+
+def test_more_than_64_columns():
+    codec = RowCodec(", ".join(f"c{n} {'string' if n % 2 else 'int'}" for n in range(130)))
+    rows = [tuple(None if (n + shift) % 3 == 0 else str(n) if n % 2 else n for n in range(130)) for shift in range(4)]
+    batch = pa.RecordBatch.from_pylist([dict(zip(codec.schema.names, row, strict=True)) for row in rows], codec.schema)
+    encoded = codec.encode(batch).to_pylist()
+    assert encoded == [codec.encode_one(row) for row in rows]
+    assert codec.decode(encoded) == batch
+
+
 def test_some_columns_only():
     codec = RowCodec("a int, s string, b array<int>")
     rows = [codec.encode_one((n, str(n), [n])) for n in range(3)]

@@ -11,6 +11,7 @@ from row_strategies import batches
 
 from holdfast.errors import CorruptState, InvalidRequest
 from holdfast.rows import RowCodec
+from holdfast.rows import codec as codec_module
 
 CODEC = RowCodec(
     "s string, n int, t array<string>, m map<tinyint,binary>, x struct<a:int,d:decimal(25,2)>, e decimal(9,2), "
@@ -88,6 +89,12 @@ def test_the_message_names_row_and_column():
     rows[3] = bytes(bad)
     with pytest.raises(CorruptState, match="row 3, column 'b': a value that lies outside its row"):
         CODEC.decode(rows)
+
+
+def test_row_numbers_count_over_blocks(monkeypatch):
+    monkeypatch.setattr(codec_module, "BLOCK", 2)
+    with pytest.raises(CorruptState, match="row 5,"):
+        CODEC.decode([ROW] * 5 + [ROW[:-8]] + [ROW] * 2)
 
 
 def test_nested_damage_names_the_row_it_is_in():

@@ -3,6 +3,7 @@
 import functools
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -87,6 +88,19 @@ def test_golden_sort_keys():
         "01 00"
     )
     assert codec.encode_one((None,) * 7) == bytes(7)
+
+
+def test_all_nans_are_one_and_both_zeros_too():
+    quiet, signalling, negative = 0x7FF8000000000001, 0x7FF0000000000001, 0xFFF8000000000000
+    doubles = np.array([quiet, signalling, negative, 0, 1 << 63], "<u8").view("<f8")
+    floats = np.array([0x7FC00001, 0x7F800001, 0xFFC00000, 0, 1 << 31], "<u4").view("<f4")
+    for numbers in (doubles, floats):
+        batch = pa.record_batch({"x": numbers})
+        codec = SortKeyCodec(batch.schema)
+        keys = codec.encode(batch).to_pylist()
+        assert keys == [codec.encode_one([number]) for number in batch.column(0).to_pylist()]
+        assert keys[0] == keys[1] == keys[2] > codec.encode_one([math.inf])
+        assert keys[3] == keys[4]
 
 
 def test_chosen_columns_in_the_chosen_order():

@@ -67,14 +67,17 @@ class RaceContract(Contract):
         def look(reader: StateStoreProvider) -> int:
             looks = 0
             while not done.is_set() or looks == 0:
-                version = newest[0]
-                try:
-                    found = read(reader, version)
-                except MissingVersion:
-                    assert newest[0] > version, f"version {version} was the newest and did not open"
-                    continue
-                assert found == {k: value(version) for k in KEYS}, "a reader saw a version half written"
-                looks += 1
+                newest_then = newest[0]
+                # The version that is being written either is not there yet or is whole.
+                for version in (newest_then, newest_then + 1):
+                    try:
+                        found = read(reader, version)
+                    except MissingVersion:
+                        came_too_late = newest[0] > newest_then
+                        assert version > newest_then or came_too_late, f"version {version} was there and does not open"
+                        continue
+                    assert found == {k: value(version) for k in KEYS}, "a reader saw a version half written"
+                    looks += 1
             return looks
 
         def maintain() -> None:

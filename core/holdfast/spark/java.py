@@ -18,8 +18,9 @@ OLDEST_JAVA: Final = 17
 
 _INSTALL = (
     f"Spark needs Java {OLDEST_JAVA} or newer: install it"
-    " (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`; Fedora: `dnf install java-17-openjdk-headless`; macOS: `brew install openjdk@17`) and, if it is not on the"
-    " PATH, set JAVA_HOME to its folder"
+    " (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`;"
+    " Fedora: `dnf install java-17-openjdk-headless`; macOS: `brew install openjdk@17`)"
+    " and, if it is not on the PATH, set JAVA_HOME to its folder"
 )
 
 
