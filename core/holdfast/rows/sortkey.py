@@ -147,10 +147,10 @@ def _big_endian(array: pa.Array, data_type: pa.DataType) -> Numbers:
     sign = np.array(1 << (8 * width - 1), f"<u{width}")
     values = values_in(array, f"<u{width}")
     if pa.types.is_floating(data_type):
-        numbers = values.view(f"<f{width}")
-        # Adding zero makes 0.0 of -0.0 and leaves the rest alone.
-        values = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers + numbers.dtype.type(0))
-        values = values.view(f"<u{width}")
+        # In bits, not in numbers: arithmetic on a signalling NaN warns.
+        infinity, nan = np.array([np.inf, np.nan], f"<f{width}").view(f"<u{width}")
+        magnitude = values & ~sign
+        values = np.where(magnitude > infinity, nan, np.where(magnitude == 0, magnitude, values))
         values = np.where(values & sign, ~values, values ^ sign)
     else:
         values = values ^ sign
