@@ -177,9 +177,11 @@ def test_plugin_that_fails_to_import(tmp_path, monkeypatch):
 
 
 def test_plugin_with_a_misspelt_hook():
+    def holdfast_provider():
+        return [ProviderSpec("mine", Mine)]
+
     module = types.ModuleType("acme")
-    module.holdfast_provider = hookimpl(list)
-    module.holdfast_provider.__name__ = "holdfast_provider"
+    module.holdfast_provider = hookimpl(holdfast_provider)
     check_broken(
         Plugin("mine", module, "acme-stores", "0.3"),
         BrokenPlugin,

@@ -283,7 +283,11 @@ def _maps(words: Words, values: Spans, data_type: pa.DataType) -> pa.Array:
         values.refuse(words[keys.start] != words[items.start], "a map with more keys than values, or fewer")
     offsets, key_array = _list(words, keys, data_type.key_field)
     _, item_array = _list(words, items, data_type.item_field)
-    entries = pa.Array.from_buffers(data_type.field(0).type, len(key_array), [None], children=[key_array, item_array])
+    # Arrow aborts the process if it does not know yet that a map has no null keys; asking makes it count.
+    assert key_array.null_count == 0  # noqa: S101 - _list has refused null keys: the field is not nullable
+    entries = pa.Array.from_buffers(
+        data_type.field(0).type, len(key_array), [None], null_count=0, children=[key_array, item_array]
+    )
     return pa.Array.from_buffers(data_type, len(values), [None, offsets], children=[entries])
 
 
