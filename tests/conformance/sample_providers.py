@@ -518,7 +518,8 @@ class AcknowledgesTooEarly(Right):
         if self.waiting:
             version, pairs = self.waiting
             self.discard_above(version)
-            self.write(self.path(version), pairs)
+            self.write(self.folder / "waiting.tmp", pairs)
+            os.replace(self.folder / "waiting.tmp", self.path(version))
 
     def close(self):
         self.flush()

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.errors import CorruptState, MissingVersion, Unavailable
+from holdfast.errors import CorruptState, IllegalState, MissingVersion, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -77,6 +77,8 @@ class Database:
             yield
         except (sqlite3.OperationalError, OSError) as error:
             raise Unavailable(f"SQLite database {self.path}: {error}") from error
+        except sqlite3.ProgrammingError as error:
+            raise IllegalState(f"SQLite database {self.path}: the store is no longer open: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CorruptState(
                 f"SQLite database {self.path} is damaged: {error};"
@@ -120,9 +122,9 @@ class Database:
         with self.write() as connection:
             connection.execute("DELETE FROM version WHERE number < ? AND number > 0", (oldest,))
             connection.execute(
-                "DELETE FROM entry WHERE version < ?1 AND EXISTS (SELECT 1 FROM entry AS newer"
-                " WHERE newer.key = entry.key AND newer.version > entry.version AND newer.version <= ?1)",
-                (oldest,),
+                "DELETE FROM entry WHERE version < :oldest AND EXISTS (SELECT 1 FROM entry AS newer"
+                " WHERE newer.key = entry.key AND newer.version > entry.version AND newer.version <= :oldest)",
+                {"oldest": oldest},
             )
             connection.execute("DELETE FROM entry WHERE value IS NULL AND version <= ?", (oldest,))
 
