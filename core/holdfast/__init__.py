@@ -1,8 +1,11 @@
 """Holdfast: the state-store layer of Spark Structured Streaming, in Python."""
 
+import importlib as _importlib
+import typing as _typing
+
 from holdfast import errors
 from holdfast.conf import StateStoreConf
-from holdfast.contract.buffered import Changes, StateView
+from holdfast.contract.buffered import BufferedStateStore, Changes, StateView
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import fault_point
 from holdfast.contract.metrics import MetricKind, StateStoreCustomMetric, StateStoreMetrics
@@ -14,11 +17,16 @@ from holdfast.plugins.hookspecs import ProviderSpec, hookimpl
 from holdfast.plugins.registry import create_and_init
 from holdfast.settings import ByteSize, Seconds, Settings, setting
 
+if _typing.TYPE_CHECKING:
+    from holdfast.checkpoint.provider import CheckpointedProvider, StateMap
+
 __all__ = [
+    "BufferedStateStore",
     "ByteSize",
     "BytesLike",
     "Capability",
     "Changes",
+    "CheckpointedProvider",
     "CommitGuard",
     "MetricKind",
     "Pair",
@@ -26,6 +34,7 @@ __all__ = [
     "ReadStateStore",
     "Seconds",
     "Settings",
+    "StateMap",
     "StateStore",
     "StateStoreConf",
     "StateStoreCustomMetric",
@@ -42,3 +51,16 @@ __all__ = [
     "hookimpl",
     "setting",
 ]
+
+# These bring Arrow, fsspec and lz4 with them, which `import holdfast` alone shall not cost.
+_LOADED_WHEN_ASKED_FOR = {
+    "CheckpointedProvider": "holdfast.checkpoint.provider",
+    "StateMap": "holdfast.checkpoint.provider",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _LOADED_WHEN_ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    thing = globals()[name] = getattr(_importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
+    return thing

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE_NAME: Final = "default"
 
+_LARGEST: Final = 2**63 - 1
+"""Spark's numbers are 64-bit."""
+
+
+def check_number(name: str, number: object) -> None:
+    """Refuse what is not a whole number from 0 up that Spark could have."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
+        raise InvalidRequest(f"{name} must be a whole number from 0 to {_LARGEST}; got {number!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class StateStoreId:
@@ -31,11 +40,14 @@ class StateStoreId:
 
     def __post_init__(self) -> None:
         """Refuse what could not be a folder of its own under the checkpoint root."""
+        for field in ("checkpoint_root", "store_name"):
+            text: object = getattr(self, field)
+            if not isinstance(text, str):
+                raise InvalidRequest(f"{field} must be text; got {text!r}")
         if not self.checkpoint_root:
             raise InvalidRequest("a store needs a checkpoint root; got an empty one")
-        for field, number in (("operator_id", self.operator_id), ("partition_id", self.partition_id)):
-            if number < 0:
-                raise InvalidRequest(f"{field} must not be negative; got {number}")
+        check_number("operator_id", self.operator_id)
+        check_number("partition_id", self.partition_id)
         if self.store_name in {"", ".", ".."} or "/" in self.store_name or "\0" in self.store_name:
             raise InvalidRequest(
                 f"store name {self.store_name!r} cannot be a folder name; use one without '/' that is not '.' or '..'"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 import sys
 import types
@@ -60,9 +61,11 @@ class DeclaredSetting:
         words = _accepted(self.type)
         return words if self.minimum is None else f"{words}, at least {_spelled(self.type, self.minimum)}"
 
-    def parse(self, value: str) -> Any:
+    def parse(self, value: object) -> Any:
         """Turn the configured text into the declared type, or say what would be accepted."""
-        parsed = _parse(self.type, value.strip())
+        # Spark's configuration is text; whoever builds one by hand may put in numbers.
+        text = str(value).lower() if isinstance(value, (bool, int, float)) else value
+        parsed: Any = _parse(self.type, text.strip()) if isinstance(text, str) else _REFUSED
         if parsed is _REFUSED or (self.minimum is not None and parsed is not None and parsed < self.minimum):
             raise InvalidSetting(f"{self.key} is {value!r}; accepted: {self.accepts} (default: {self.shown_default})")
         return parsed
@@ -134,10 +137,10 @@ def _parse(kind: Any, text: str) -> Any:
     if inner is not None:
         return _parse(inner, text) if text else None
     if get_origin(kind) is Literal:
-        return text.lower() if text.lower() in get_args(kind) else _REFUSED
+        return next((choice for choice in get_args(kind) if choice.lower() == text.lower()), _REFUSED)
     try:
         return _PARSERS[kind](text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return _REFUSED
 
 
@@ -154,6 +157,13 @@ def _parse_int(text: str) -> int:
     return int(text)
 
 
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 def _parse_with_unit(text: str, units: Mapping[str, float], bare: str) -> float:
     match = re.fullmatch(r"(\d+)([a-z]*)", text.lower(), re.ASCII)
     unit = (match[2] or bare) if match else ""
@@ -165,7 +175,7 @@ def _parse_with_unit(text: str, units: Mapping[str, float], bare: str) -> float:
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     bool: _parse_bool,
     int: _parse_int,
-    float: float,
+    float: _parse_float,
     str: str,
     Seconds: lambda text: Seconds(_parse_with_unit(text, _SECONDS_PER_UNIT, "ms")),
     ByteSize: lambda text: ByteSize(int(_parse_with_unit(text, _BYTES_PER_UNIT, "b"))),
@@ -187,11 +197,14 @@ def _accepted(kind: Any) -> str:
         return _accepted(inner)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
+    if kind not in _WORDS:
+        raise TypeError(f"a setting cannot be {kind}; it is one of bool, int, float, str, Seconds, ByteSize, Literal")
     return _WORDS[kind]
 
 
 def _spelled(kind: Any, value: Any) -> str:
     """A value as one would write it in the configuration."""
+    kind = _optional(kind) or kind
     if isinstance(value, bool):
         return str(value).lower()
     if kind is Seconds:

@@ -374,6 +374,13 @@ class MergesWithWhatItReplaces(Right):
         return super().publish(base, view, changes, ask)
 
 
+class BuildsOnWhateverIsThere(Right):
+    """Applies changes to the base as it is at the commit, not as the store showed it."""
+
+    def publish(self, base, view, changes, ask):
+        return super().publish(base, self.open_view(base), changes, ask)
+
+
 class KeepsAbandonedFuture(Right):
     def discard_above(self, version):
         pass
@@ -390,6 +397,24 @@ class SkipsEmptyCommit(Right):
 class ForgetsWhenClosed(Right):
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class TrustsItsMemory(Right):
+    """Never looks again at a version that it has seen."""
+
+    def open(self):
+        super().open()
+        self.seen = {}
+
+    def open_view(self, version):
+        if version not in self.seen:
+            self.seen[version] = super().open_view(version)
+        return self.seen[version]
+
+    def publish(self, base, view, changes, ask):
+        count = super().publish(base, view, changes, ask)
+        self.seen[base + 1] = View(self.merged(view, changes))
+        return count
 
 
 class ForgetsOldVersions(Right):
@@ -460,8 +485,12 @@ class PrefixOfBytes(CustomStore):
             return (pair for pair in self.iterator() if pair[0].startswith(prefix[:8]))
 
 
-class ScansWithoutDeclaring(Right):
+class ScansWithoutDeclaring(CustomStore):
     capabilities: ClassVar = frozenset({Capability.EXTERNAL, Capability.TIME_TRAVEL})
+
+    class store(BufferedStateStore):  # noqa: N801
+        def get_range(self, start, end):
+            return self.iterator()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -496,6 +525,37 @@ class TearsFile(Right):
         fault_point("tears.between")
         self.write(self.path(base + 1), pairs)
         return len(pairs)
+
+
+class _LeavesMark(Right):
+    """Cannot be opened after a crash at certain moments, because of what it leaves behind."""
+
+    def open(self):
+        super().open()
+        if (self.folder / "mark").exists():
+            raise RuntimeError("somebody else is at work")
+
+    def needs_mark(self, base):
+        raise NotImplementedError
+
+    def publish(self, base, view, changes, ask):
+        if not self.needs_mark(base):
+            return super().publish(base, view, changes, ask)
+        mark = self.folder / "mark"
+        mark.touch()
+        count = super().publish(base, view, changes, ask)
+        mark.unlink()
+        return count
+
+
+class DiesOfItsFirstCrash(_LeavesMark):
+    def needs_mark(self, base):
+        return base == 0
+
+
+class DiesOfACrashWhileReplacing(_LeavesMark):
+    def needs_mark(self, base):
+        return self.path(base + 1).exists()
 
 
 class AcknowledgesTooEarly(Right):

@@ -80,6 +80,12 @@ def test_bad_value_names_key_value_and_what_is_accepted(key, value, accepted):
         assert part in str(error.value)
 
 
+def test_value_that_is_no_text():
+    with pytest.raises(InvalidSetting, match=r"minDeltasForSnapshot is None; accepted: a whole number"):
+        StateStoreConf.parse({PREFIX + "minDeltasForSnapshot": None})
+    assert StateStoreConf.parse({PREFIX + "minDeltasForSnapshot": 5}).min_deltas_for_snapshot == 5
+
+
 def test_misspelt_key_of_holdfast():
     with pytest.raises(InvalidSetting, match=r"spark\.holdfast\.provider_class; did you mean .*providerClass\?"):
         StateStoreConf.parse({"spark.holdfast.provider_class": "memory"})
@@ -94,7 +100,8 @@ class SampleSettings(Settings):
     map_size: ByteSize = setting(ByteSize(64 * 1024**2), "Size at the start.", minimum=1024)
     pause: Seconds = setting(Seconds(1.5), "Time between attempts.")
     ratio: float = setting(0.5, "How full is full.")
-    mode: Literal["fast", "safe"] = setting("safe", "What goes first.")
+    mode: Literal["fast", "safe", "Odd"] = setting("safe", "What goes first.")
+    limit: Seconds | None = setting(Seconds(30.0), "When to give up.")
 
 
 def parse(**values):
@@ -108,6 +115,11 @@ def test_settings_of_a_backend():
         fsync=False, local_dir="/x y", map_size=ByteSize(2 * 1024**3), pause=Seconds(180.0), ratio=0.25, mode="fast"
     )
     assert SampleSettings.parse({"spark.holdfast.other.x": "1"}) == SampleSettings()
+    assert parse(mode="odd").mode == "Odd"
+    assert parse(limit="").limit is None
+    assert parse(mapSize=2048, fsync=False, ratio=0.1) == SampleSettings(
+        map_size=ByteSize(2048), fsync=False, ratio=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,6 +175,8 @@ def sparks_milliseconds(spark, text):
         ("mapSize", "1000"),
         ("mapSize", "-5k"),
         ("ratio", "half"),
+        ("ratio", "nan"),
+        ("pause", "9" * 400 + "s"),
         ("mode", "slow"),
     ],
 )
@@ -181,5 +195,6 @@ def test_unknown_setting_under_the_prefix():
 def test_defaults_are_shown_as_they_would_be_written():
     shown = {item.key.rpartition(".")[2]: item.shown_default for item in SampleSettings.declared()}
     assert shown == {
-        "fsync": "true", "localDir": "not set", "mapSize": "64m", "pause": "1.5s", "ratio": "0.5", "mode": "safe"
+        "fsync": "true", "localDir": "not set", "mapSize": "64m", "pause": "1.5s", "ratio": "0.5", "mode": "safe",
+        "limit": "30s",
     }  # fmt: skip

@@ -1,3 +1,4 @@
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -31,6 +32,11 @@ def test_ids_are_values():
         (("", 0, 0), "checkpoint root"),
         (("/q", -1, 0), "operator_id"),
         (("/q", 0, -1), "partition_id"),
+        (("/q", 0.5, 0), "operator_id must be a whole number"),
+        (("/q", True, 0), "operator_id must be a whole number"),
+        (("/q", 0, "0"), "partition_id must be a whole number"),
+        ((Path("/q"), 0, 0), "checkpoint_root must be text"),
+        (("/q", 0, 0, 5), "store_name must be text"),
         (("/q", 0, 0, ""), "store name"),
         (("/q", 0, 0, ".."), "store name '..'"),
         (("/q", 0, 0, "a/b"), "store name 'a/b'"),

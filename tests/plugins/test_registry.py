@@ -65,6 +65,25 @@ class MineSettings(Settings):
     depth: int = setting(3, "How deep.")
 
 
+class PlainSettings(Settings):
+    prefix: ClassVar[str] = "spark.holdfast.plain."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListSettings(Settings):
+    prefix: ClassVar[str] = "spark.holdfast.listed."
+    depths: list = setting((), "How deep.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrefixSettings(Settings):
+    depth: int = setting(3, "How deep.")
+
+
+def having(settings):
+    return type(f"Having{settings.__name__}", (MemoryStateStoreProvider,), {"settings": settings})
+
+
 class WithSettings(MemoryStateStoreProvider):
     settings: ClassVar = MineSettings
 
@@ -101,9 +120,8 @@ def test_importable_but_unregistered_class():
 
 
 def test_sparks_name_means_whoever_claims_it():
-    found = registry(plugin(ProviderSpec("mine", Mine, aliases=(SPARKS_HDFS,))))
-    assert found.resolve(SPARKS_HDFS) is Mine
-    assert found.resolve(StateStoreConf.parse({}).provider_class) is Mine
+    found = registry(plugin(ProviderSpec("mine", Mine, aliases=(SPARKS_ROCKSDB,))))
+    assert found.resolve(SPARKS_ROCKSDB) is Mine
 
 
 def test_sparks_name_that_nobody_claims():
@@ -114,7 +132,7 @@ def test_sparks_name_that_nobody_claims():
 def test_unknown_name_lists_what_is_installed_and_the_nearest():
     with pytest.raises(ProviderNotFound, match=r"'memry'.*installed: .*memory.*did you mean memory\?"):
         installed_providers().resolve("memry")
-    with pytest.raises(ProviderNotFound, match=r"'no_such_module\.Provider'.*installed: .*memory"):
+    with pytest.raises(ProviderNotFound, match=r"no module no_such_module on the import path.*installed: .*memory"):
         installed_providers().resolve("no_such_module.Provider")
     with pytest.raises(ProviderNotFound, match=r"module holdfast_memory has no MemoryProvider"):
         installed_providers().resolve("holdfast_memory.MemoryProvider")
@@ -176,6 +194,13 @@ def test_plugin_that_fails_to_import(tmp_path, monkeypatch):
     check_broken(broken, BrokenPlugin, said, name="acme_broken.Provider")
 
 
+def test_plugin_that_ends_the_process(tmp_path, monkeypatch):
+    (tmp_path / "acme_exits.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = importlib.metadata.EntryPoint("mine", "acme_exits", "holdfast")
+    check_broken(Plugin("mine", entry, "acme-stores", "0.3"), BrokenPlugin, "cannot be imported: SystemExit: 3")
+
+
 def test_plugin_with_a_misspelt_hook():
     def holdfast_provider():
         return [ProviderSpec("mine", Mine)]
@@ -223,10 +248,15 @@ def test_plugin_that_fails_when_asked():
         (ProviderSpec("Mine!", Mine), "name 'Mine!' is not usable"),
         (Mine, "returns ProviderSpec objects, not ABCMeta"),
         (ProviderSpec("mine", StateStoreProvider), "does not implement"),
+        (ProviderSpec(None, Mine), "name None is not usable"),
+        (ProviderSpec("mine", Mine, aliases="other"), "aliases must be a tuple"),
+        (ProviderSpec("mine", having(PlainSettings)), "must be a frozen dataclass"),
+        (ProviderSpec("mine", having(ListSettings)), "a setting cannot be"),
+        (ProviderSpec("mine", having(NoPrefixSettings)), "prefix is None"),
     ],
 )
 def test_plugin_with_a_wrong_provider(spec, said):
-    check_broken(plugin(spec), InvalidProvider, said, name=getattr(spec, "name", "mine"))
+    check_broken(plugin(spec), InvalidProvider, said, name=str(getattr(spec, "name", "mine")))
 
 
 def test_two_claims_to_one_name_are_refused_and_name_both():
@@ -242,11 +272,11 @@ def test_two_claims_to_one_name_are_refused_and_name_both():
 
 def test_a_name_that_is_another_ones_alias():
     found = registry(
-        plugin(ProviderSpec("one", Mine, aliases=(SPARKS_HDFS,))),
-        plugin(ProviderSpec("two", WithSettings, aliases=(SPARKS_HDFS,)), distribution="zeta-stores"),
+        plugin(ProviderSpec("one", Mine, aliases=(SPARKS_ROCKSDB,))),
+        plugin(ProviderSpec("two", WithSettings, aliases=(SPARKS_ROCKSDB,)), distribution="zeta-stores"),
     )
     with pytest.raises(DuplicateProvider, match="acme-stores.*zeta-stores"):
-        found.resolve(SPARKS_HDFS)
+        found.resolve(SPARKS_ROCKSDB)
 
 
 # Making one
@@ -268,18 +298,54 @@ def test_settings_are_checked_before_anything_is_opened():
     assert type(create({"spark.holdfast.providerClass": "mine"}, found)) is WithSettings
 
 
-def test_observers_learn_of_a_loaded_provider():
-    loaded = []
-    module = types.ModuleType("observer")
+def observer(name, told):
+    module = types.ModuleType(name)
 
     def holdfast_provider_loaded(provider):
-        loaded.append(provider)
+        told.append(("loaded", provider.store_id.partition_id))
 
-    module.holdfast_provider_loaded = hookimpl(holdfast_provider_loaded)
-    found = registry(Plugin("observer", module, "acme-watch", "1.0"))
-    provider = create({"spark.holdfast.providerClass": "memory"}, found)
-    assert loaded == [provider]
+    def holdfast_store_committed(version):
+        told.append(("committed", version))
+
+    def holdfast_snapshot_written(version, size):
+        told.append(("snapshot", version, size > 0))
+
+    for hook in (holdfast_provider_loaded, holdfast_store_committed, holdfast_snapshot_written):
+        setattr(module, hook.__name__, hookimpl(hook))
+    return Plugin(name, module, "acme-watch", "1.0")
+
+
+def test_observers_are_told_what_happens(tmp_path):
+    told = []
+    found = registry(observer("watch", told))
     assert found.problems == ()
+    conf = StateStoreConf.parse({"spark.sql.streaming.stateStore.minDeltasForSnapshot": "1"})
+    store_id = StateStoreId(str(tmp_path), 0, 4)
+    provider = create_and_init(store_id, "k int", "v int", None, conf, {}, Unguarded(), registry=found)
+    for version in range(3):
+        with provider.get_store(version) as store:
+            store.commit()
+    with provider.get_store(3):
+        provider.do_maintenance()
+    assert told == [("loaded", 4), ("committed", 1), ("committed", 2), ("committed", 3), ("snapshot", 3, True)]
+
+
+def test_an_observer_that_fails_harms_nobody(caplog):
+    def holdfast_provider_loaded(provider):
+        raise RuntimeError("observer is blind")
+
+    module = types.ModuleType("blind")
+    module.holdfast_provider_loaded = hookimpl(holdfast_provider_loaded)
+    told = []
+    plugins = [observer("first", told), Plugin("blind", module, "acme-watch", "1.0"), observer("last", told)]
+    create({"spark.holdfast.providerClass": "memory"}, registry(*plugins))
+    assert told == [("loaded", 0), ("loaded", 0)]
+    assert "observer is blind" in caplog.text
+
+
+def test_settings_that_nobody_reads_are_logged(caplog):
+    create({"spark.holdfast.providerClass": "memory", "spark.holdfast.memori.depth": "1"}, registry())
+    assert "Setting spark.holdfast.memori.depth is not used" in caplog.text
 
 
 # Versions on both ends

@@ -393,3 +393,32 @@ def test_nan_bits_survive_single_rows():
     (value,) = codec.decode_one(row)
     assert math.isnan(value)
     assert codec.encode_one([value]) == row
+
+
+class Celsius(pa.ExtensionType):
+    def __init__(self):
+        super().__init__(pa.int32(), "test.celsius")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type, serialized):
+        return cls()
+
+
+def test_what_is_no_row_or_schema_is_refused():
+    with pytest.raises(InvalidSchema, match="column 't'.*celsius"):
+        RowCodec(pa.schema([("t", Celsius())]))
+    with pytest.raises(InvalidRequest, match=r"columns \[3\] of a row that has 1"):
+        RowCodec("a int").decode([], columns=[3])
+    for row in (None, "text", 5):
+        with pytest.raises(InvalidRequest, match="an encoded row is bytes"):
+            RowCodec("a int").decode_one(row)
+
+
+def test_a_string_that_is_none_is_refused_before_it_becomes_state():
+    offsets = pa.array([0, 1], pa.int32()).buffers()[1]
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    with pytest.raises(InvalidSchema, match="column 'a' is string, and a value is not: .*UTF8"):
+        RowCodec("a string").encode(pa.RecordBatch.from_arrays([bad], ["a"]))

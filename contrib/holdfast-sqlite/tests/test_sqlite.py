@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.conformance import Backend
-from holdfast.errors import CorruptState, InvalidSetting, Unavailable
+from holdfast.errors import CommitFailed, CorruptState, InvalidRequest, InvalidSetting, Unavailable
 from holdfast_sqlite import SqliteStateStoreProvider
 from holdfast_sqlite.provider import database_path
 
@@ -41,13 +41,28 @@ def test_listed_by_the_command_line():
     assert "spark.holdfast.sqlite.busyTimeout = 30s\n" in shown.stdout
 
 
-def test_paths():
-    store = holdfast.StateStoreId("file:///data/my%20query/state", 1, 2, "left")
-    assert str(database_path(store, None)) == "/data/my query/state/1/2/left/left.sqlite"
-    plain = holdfast.StateStoreId("/data/state", 1, 2)
-    assert str(database_path(plain, None)) == "/data/state/1/2/default.sqlite"
-    other = holdfast.StateStoreId("/data/other", 1, 2)
-    assert database_path(plain, "/db") != database_path(other, "/db")
+@pytest.mark.parametrize(
+    ("root", "folder"),
+    [
+        ("/data/state", "/data/state"),
+        ("file:/data/state", "/data/state"),
+        ("file:///data/my query/100%20/q#1?x", "/data/my query/100%20/q#1?x"),
+        ("file://localhost/data", "/data"),
+        ("relative/state", "relative/state"),
+    ],
+)
+def test_paths(root, folder):
+    left = holdfast.StateStoreId(root, 1, 2, "left")
+    assert str(database_path(left, None)) == f"{folder}/1/2/left/state.sqlite"
+
+
+def test_stores_never_share_a_path():
+    names = ["default", "default.sqlite", "state.sqlite", "left"]
+    stores = [holdfast.StateStoreId(root, 1, 2, name) for root in ("/a", "/b") for name in names]
+    for directory in (None, "/db"):
+        paths = [database_path(store, directory) for store in stores]
+        assert len(set(paths)) == len(paths)
+        assert not {parent for path in paths for parent in path.parents} & set(paths)
 
 
 def test_remote_checkpoint_needs_a_directory(backend):
@@ -62,9 +77,9 @@ def test_misspelt_setting():
 
 def test_damaged_database_is_named(backend, tmp_path):
     commit(backend.open(), 0)
-    path = tmp_path / "state" / "0" / "0" / "default.sqlite"
+    path = tmp_path / "state" / "0" / "0" / "default" / "state.sqlite"
     path.write_bytes(b"this is not a database" * 100)
-    with pytest.raises(CorruptState, match=r"default\.sqlite is damaged"):
+    with pytest.raises(CorruptState, match=r"state\.sqlite is damaged"):
         backend.open()
 
 
@@ -72,7 +87,7 @@ def test_database_of_a_later_format(backend, tmp_path):
     import sqlite3
 
     commit(backend.open(), 0)
-    connection = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default.sqlite")
+    connection = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default" / "state.sqlite")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(CorruptState, match="format 99"):
@@ -84,7 +99,7 @@ def test_a_locked_database_is_unavailable_and_the_commit_can_be_retried(backend,
 
     impatient = Backend("sqlite", backend.checkpoint_root, conf={"spark.holdfast.sqlite.busyTimeout": "10ms"})
     provider = impatient.open()
-    blocker = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default.sqlite", isolation_level=None)
+    blocker = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default" / "state.sqlite", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     with provider.get_store(0) as store:
         store.put(KEY, VALUE)
@@ -108,7 +123,53 @@ def test_maintenance_removes_what_no_version_needs(backend, tmp_path):
         with provider.get_store(version) as store:
             store.commit()
     provider.do_maintenance()
-    connection = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default.sqlite")
+    connection = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default" / "state.sqlite")
     assert connection.execute("SELECT count(*) FROM entry").fetchone() == (0,)
     assert [n for (n,) in connection.execute("SELECT number FROM version ORDER BY number")] == [0, 33, 34, 35]
     connection.close()
+
+
+def test_a_folder_that_cannot_be_one(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidRequest, match="cannot be used.*give the checkpoint"):
+        Backend("sqlite", str(tmp_path / "file")).open()
+
+
+def test_a_foreign_database(backend, tmp_path):
+    import sqlite3
+
+    commit(backend.open(), 0)
+    connection = sqlite3.connect(tmp_path / "state" / "0" / "0" / "default" / "state.sqlite")
+    connection.execute("DROP TABLE entry")
+    connection.close()
+    with pytest.raises(CorruptState, match="not a database of holdfast-sqlite"):
+        commit(backend.open(), 1)
+
+
+def test_an_error_of_the_guard_is_not_blamed_on_the_database(backend):
+    class Silent(holdfast.CommitGuard):
+        def before_publish(self, store):
+            raise ConnectionError("driver gone")
+
+    with backend.open(Silent()).get_store(0) as store, pytest.raises(CommitFailed) as failed:
+        store.commit()
+    assert "driver gone" in str(failed.value)
+    assert "SQLite" not in str(failed.value)
+
+
+def test_two_processes_create_and_commit_at_once(backend):
+    code = (
+        "import sys; from holdfast.conformance import Backend\n"
+        "provider = Backend('sqlite', sys.argv[1]).open()\n"
+        "for version in range(20):\n"
+        "    with provider.get_store(version) as store:\n"
+        "        store.put(b'k' * 16, sys.argv[2].encode() * 16)\n"
+        "        try: store.commit()\n"
+        "        except Exception as error: assert type(error).__name__ in {'Fenced', 'CommitFailed'}, error\n"
+        "        else: continue\n"
+        "    break\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", code, backend.checkpoint_root, name]) for name in "ab"]
+    assert [child.wait(120) for child in children] == [0, 0]
+    with backend.open().get_read_store(1) as store:
+        assert dict(store.iterator()) in ({KEY: b"a" * 16}, {KEY: b"b" * 16})

@@ -13,19 +13,30 @@ Needs the extra ``holdfast[conformance]``.
 """
 
 import pkgutil
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-try:
-    import hypothesis  # noqa: F401
-    import pytest
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"the conformance kit needs {error.name}: pip install 'holdfast[conformance]'", name=error.name
-    ) from error
+from holdfast.conformance.backend import Backend
 
-# The kit is a library to pytest, and a bare "assert" would tell its user nothing.
-pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
-
-from holdfast.conformance.backend import Backend  # noqa: E402 - after the line above, or it has no effect
-from holdfast.conformance.contract import ProviderContract  # noqa: E402
+if TYPE_CHECKING:
+    from holdfast.conformance.contract import ProviderContract
 
 __all__ = ["Backend", "ProviderContract"]
+
+
+def __getattr__(name: str) -> Any:
+    # When asked for, so that the processes which the kit kills start without pytest and Hypothesis.
+    if name != "ProviderContract":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import_module("hypothesis")
+        pytest = import_module("pytest")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the conformance kit needs {error.name}: pip install 'holdfast[conformance]'", name=error.name
+        ) from error
+    # The kit is a library to pytest, and a bare "assert" would tell its user nothing.
+    unloaded = {f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)} - set(sys.modules)
+    pytest.register_assert_rewrite(*sorted(unloaded))
+    return import_module("holdfast.conformance.contract").ProviderContract

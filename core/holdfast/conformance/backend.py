@@ -34,6 +34,9 @@ class Backend:
     fs_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the checkpoint's filesystem."""
 
+    outlives_process: bool = True
+    """Whether the checkpoint is still there when the process is gone; fsspec's ``memory://`` is not."""
+
     @property
     def provider_class(self) -> type[StateStoreProvider]:
         """The class that the name means."""

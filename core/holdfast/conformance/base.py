@@ -1,40 +1,23 @@
-"""Fixtures and rows that all parts of the kit share."""
+"""Fixtures and steps that all parts of the kit share."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.conformance.backend import KEY_SCHEMA, VALUE_SCHEMA, Backend
+from holdfast.conformance.sample_rows import codec, key, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from holdfast.conformance.backend import Backend
     from holdfast.contract.provider import StateStoreProvider
     from holdfast.contract.store import ReadStateStore
-    from holdfast.rows import RowCodec
 
     OpenProvider = Callable[..., StateStoreProvider]
 
-
-@cache
-def codec(schema: str) -> RowCodec:
-    """Codec of a schema given as DDL."""
-    from holdfast.rows import RowCodec, arrow_schema
-
-    return RowCodec(arrow_schema(schema))
-
-
-def key(name: str | None, part: int | None = 0) -> bytes:
-    """A key of the kit's schema."""
-    return codec(KEY_SCHEMA).encode_one((name, part))
-
-
-def value(n: int | None, text: str | None = None) -> bytes:
-    """A value of the kit's schema."""
-    return codec(VALUE_SCHEMA).encode_one((n, text))
+__all__ = ["Contract", "codec", "commit", "contents", "key", "read", "value"]
 
 
 def contents(store: ReadStateStore) -> dict[bytes, bytes]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.conformance.base import Contract, commit, key, read
-from holdfast.conformance.workload import expected_state
+from holdfast.conformance.base import Contract, commit, key, read, value
+from holdfast.conformance.workload import changes, expected_state
 from holdfast.contract.capabilities import Capability
 from holdfast.errors import MissingVersion
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CHILD_TIMEOUT_SECONDS = 120
 RANDOM_KILLS = 8
+LEFT_BEHIND = {key("again"): value(-1)}
+"""What the batch that is run again after a crash adds; the next child replaces its version."""
 
 
 class CrashContract(Contract):
@@ -35,55 +37,86 @@ class CrashContract(Contract):
         """Skip the test where nothing is promised to survive."""
         if Capability.VOLATILE in backend.provider_class.capabilities:
             pytest.skip("the provider declares VOLATILE: it has nothing to find again after a crash")
+        if not backend.outlives_process:
+            pytest.skip("the checkpoint is lost with the process: there is nothing to find again after a crash")
 
     @pytest.mark.usefixtures("durable")
-    def test_crash_at_every_fault_point(self, backend: Backend) -> None:
+    @pytest.mark.parametrize("moment", ["first commit", "later commit", "commit that replaces a version"])
+    def test_crash_at_every_fault_point(self, backend: Backend, moment: str) -> None:
         names = backend.provider_class.fault_points
         if not names:
             pytest.skip("the provider declares no fault points")
-        acknowledged = 0
-        for name in names:
-            with _Child(backend, acknowledged, die_at=name) as child:
-                acknowledged = max(acknowledged, child.wait_until_dead())
+        for partition, name in enumerate(names):
+            store = _Store(backend, partition)
+            if moment == "commit that replaces a version":
+                store.prepare(2)
+            with store.child(die_at=name, die_on_pass=3 if moment == "later commit" else 1) as child:
+                store.acknowledge(child.wait_until_dead())
             assert child.process.returncode == -signal.SIGKILL, (
                 f"fault point {name} was declared but a commit does not pass it; the child ended with"
                 f" {child.process.returncode}:\n{child.errors()}"
             )
-            acknowledged = _check_reopened(backend, acknowledged, f"after a crash at {name}")
+            store.check(f"after a crash at {name} in a {moment}")
 
     @pytest.mark.usefixtures("durable")
     def test_crash_at_random_moments(self, backend: Backend) -> None:
         moments = random.Random(20)  # noqa: S311 - a fixed seed makes the moments comparable between runs
-        acknowledged = 0
+        store = _Store(backend, partition=0)
         for _ in range(RANDOM_KILLS):
-            with _Child(backend, acknowledged) as child:
-                acknowledged = max(acknowledged, child.wait_for_commit())
+            with store.child() as child:
+                child.wait_until_ready()
                 time.sleep(moments.random() * 0.05)
                 child.kill()
-                acknowledged = max(acknowledged, child.wait_until_dead())
+                store.acknowledge(child.wait_until_dead())
             assert child.process.returncode == -signal.SIGKILL, child.errors()
-            acknowledged = _check_reopened(backend, acknowledged, "after a crash at a random moment")
+            store.check("after a crash at a random moment")
 
 
-def _check_reopened(backend: Backend, acknowledged: int, when: str) -> int:
-    """Open the store as a new run would; returns the newest version that is there."""
-    provider = backend.open()
-    try:
-        found = read(provider, acknowledged)
-        assert found == expected_state(acknowledged), f"{when} version {acknowledged}, which was committed, is damaged"
-        newest = acknowledged
-        if _is_there(provider, newest + 1):
-            newest += 1
-            assert read(provider, newest) == expected_state(newest), (
-                f"{when} version {newest}, whose commit was cut off, is there but not whole"
-            )
-        assert not _is_there(provider, newest + 1), f"{when} version {newest + 1} is there, which nobody began"
-        # The interrupted batch runs again: it must be able to replace whatever was left.
-        commit(provider, acknowledged, {key("again"): b"\0" * 24})
-        assert read(provider, acknowledged + 1) == expected_state(acknowledged) | {key("again"): b"\0" * 24}
-    finally:
+class _Store:
+    """One store that children work on, and the newest version of which they said that it is committed."""
+
+    def __init__(self, backend: Backend, partition: int) -> None:
+        self._backend = backend
+        self._partition = partition
+        self.acknowledged = 0
+
+    def child(self, die_at: str = "", die_on_pass: int = 0) -> _Child:
+        """Start a child where the last one left off."""
+        return _Child(self._backend, self._partition, self.acknowledged, die_at, die_on_pass)
+
+    def acknowledge(self, version: int) -> None:
+        """A child said that ``version`` is committed."""
+        self.acknowledged = max(self.acknowledged, version)
+
+    def prepare(self, versions: int) -> None:
+        """Have some versions to begin with, and one more that the next child will replace."""
+        provider = self._backend.open(partition_id=self._partition)
+        for version in range(versions):
+            puts, removes = changes(version + 1)
+            self.acknowledge(commit(provider, version, puts, tuple(removes)))
         provider.close()
-    return acknowledged
+        self.check("after preparation")
+
+    def check(self, when: str) -> None:
+        """Open the store as a new run would: it is as before the crash or as after, never between."""
+        provider = self._backend.open(partition_id=self._partition)
+        try:
+            newest = self.acknowledged
+            found = read(provider, newest)
+            assert found == expected_state(newest), f"{when} version {newest}, which was committed, is damaged"
+            if _is_there(provider, newest + 1):
+                newest += 1
+                found = read(provider, newest)
+                replaced = expected_state(self.acknowledged) | LEFT_BEHIND
+                assert found in (expected_state(newest), replaced), (
+                    f"{when} version {newest}, whose commit was cut off, is there but not whole"
+                )
+            assert not _is_there(provider, newest + 1), f"{when} version {newest + 1} is there, which nobody began"
+            # The interrupted batch runs again: it must be able to replace whatever was left.
+            commit(provider, self.acknowledged, LEFT_BEHIND)
+            assert read(provider, self.acknowledged + 1) == expected_state(self.acknowledged) | LEFT_BEHIND
+        finally:
+            provider.close()
 
 
 def _is_there(provider: StateStoreProvider, version: int) -> bool:
@@ -97,8 +130,9 @@ def _is_there(provider: StateStoreProvider, version: int) -> bool:
 class _Child:
     """A process that commits version after version and reports each."""
 
-    def __init__(self, backend: Backend, version: int, die_at: str = "") -> None:
-        command = [sys.executable, "-m", "holdfast.conformance.child", backend.to_json(), str(version), die_at]
+    def __init__(self, backend: Backend, partition: int, version: int, die_at: str, die_on_pass: int) -> None:
+        arguments = [backend.to_json(), str(partition), str(version), die_at, str(die_on_pass)]
+        command = [sys.executable, "-m", "holdfast.conformance.child", *arguments]
         # Providers under test may only be importable here.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process = subprocess.Popen(
@@ -121,11 +155,10 @@ class _Child:
         assert self.process.stderr is not None
         self._errors.extend(self.process.stderr)
 
-    def wait_for_commit(self) -> int:
-        """Wait for the next acknowledged version."""
-        version = self._reports.get(timeout=CHILD_TIMEOUT_SECONDS)
-        assert version is not None, f"the child ended before its first commit:\n{self.errors()}"
-        return version
+    def wait_until_ready(self) -> None:
+        """Wait until its provider is open."""
+        ready = self._reports.get(timeout=CHILD_TIMEOUT_SECONDS)
+        assert ready is not None, f"the child ended by itself:\n{self.errors()}"
 
     def wait_until_dead(self) -> int:
         """Wait for the end; returns the last acknowledged version, or 0."""

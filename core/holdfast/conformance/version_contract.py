@@ -9,7 +9,7 @@ import pytest
 from holdfast.conformance.base import Contract, commit, contents, key, read, value
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import watch_fault_points
-from holdfast.errors import CommitFailed, InvalidRequest, MissingVersion
+from holdfast.errors import CommitFailed, Fenced, InvalidRequest, MissingVersion
 
 if TYPE_CHECKING:
     from holdfast.conformance.backend import Backend
@@ -30,8 +30,9 @@ class VersionContract(Contract):
 
     @pytest.mark.parametrize("open_", ["get_store", "get_read_store"])
     def test_versions_that_do_not_exist(self, provider: StateStoreProvider, open_: str) -> None:
-        with pytest.raises(InvalidRequest):
-            getattr(provider, open_)(-1)
+        for no_version in (-1, 2**63, None, "1"):
+            with pytest.raises(InvalidRequest):
+                getattr(provider, open_)(no_version)
         with pytest.raises(MissingVersion):
             getattr(provider, open_)(1)
         commit(provider, commit(provider, 0, {A: value(1)}), {B: value(2)})
@@ -76,6 +77,33 @@ class VersionContract(Contract):
         assert read(open_provider(), 2) == {A: value(4), B: value(1)}
         commit(open_provider(), 2, {C: value(5)})
         assert read(open_provider(), 3) == {A: value(4), B: value(1), C: value(5)}
+
+    def test_a_version_made_again_by_another_provider_is_seen(
+        self, provider: StateStoreProvider, open_provider: OpenProvider
+    ) -> None:
+        commit(provider, 0, {A: value(0)})
+        commit(provider, 1, {A: value(1), B: value(1)})
+        # The batch ran again on another executor. This provider still has the version as it made it.
+        other = open_provider()
+        commit(other, 1, {A: value(2)})
+        assert read(provider, 2) == {A: value(2)}, "the provider shows its own version, which was replaced"
+        commit(other, 2, {C: value(3)})
+        commit(other, 3, {C: value(4)})
+        assert read(provider, 4) == {A: value(2), C: value(4)}, "later versions were applied to a replaced one"
+
+    def test_a_base_made_again_while_a_store_is_open(self, provider: StateStoreProvider) -> None:
+        commit(provider, 0, {A: value(1)})
+        with provider.get_store(1) as store:
+            store.put(C, value(1))
+            store.remove(B)
+            commit(provider, 0, {B: value(2)})
+            try:
+                store.commit()
+            except Fenced:
+                with pytest.raises(MissingVersion):
+                    provider.get_read_store(2)
+            else:
+                assert read(provider, 2) == {A: value(1), C: value(1)}, "a commit was built on another base than it saw"
 
     def test_abort_leaves_nothing(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
         commit(provider, 0, {A: value(1)})

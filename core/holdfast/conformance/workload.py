@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.conformance.base import key, value
+from holdfast.conformance.sample_rows import key, value
 
 
 def changes(version: int) -> tuple[dict[bytes, bytes], list[bytes]]:

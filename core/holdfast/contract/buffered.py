@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import fault_point
 from holdfast.contract.lifecycle import Lifecycle, State
 from holdfast.contract.store import BytesLike, Pair, ReadStateStore, StateStore
@@ -33,6 +34,9 @@ _SCAN_CHUNK = 8192
 
 class StateView(ABC):
     """One committed version as a backend shows it. What it shows never changes while it is open."""
+
+    identity: str | None = None
+    """Which of the possible contents of this version it is, where the backend tells them apart."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -99,21 +103,28 @@ class BufferedReadStore(ReadStateStore):
 
     def get_range(self, start: BytesLike | None, end: BytesLike | None) -> Iterator[Pair]:
         self._lifecycle.check("get_range")
+        if Capability.RANGE_SCAN not in self._provider.capabilities:
+            return super().get_range(start, end)
         schema, ordinal = self._provider.key_schema, self._provider.key_index_ordinal
         if start is None and end is None and ordinal is None:
             return self.iterator()
         if ordinal is None:
             raise InvalidRequest("get_range needs an index column: give key_index_ordinal when the store is opened")
+        start, end = (None if bound is None else _row(bound, "Bound") for bound in (start, end))
         pairs = self._current(self._view.range_entries(start, end))
         return _in_range(pairs, schema, ordinal, start, end)
 
     def prefix_scan(self, prefix: BytesLike, columns: int) -> Iterator[Pair]:
         self._lifecycle.check("prefix_scan")
+        if Capability.PREFIX_SCAN not in self._provider.capabilities:
+            return super().prefix_scan(prefix, columns)
         schema = self._provider.key_schema
-        if not 0 < columns <= len(schema):
-            raise InvalidRequest(f"prefix_scan over {columns} columns of a key that has {len(schema)}")
+        if columns not in range(1, len(schema) + 1):
+            raise InvalidRequest(f"prefix_scan over {columns!r} columns of a key that has {len(schema)}")
+        prefix = _row(prefix, "Prefix")
+        _check_prefix(prefix, schema, columns)
         pairs = self._current(self._view.prefix_entries(prefix, columns))
-        return _with_prefix(pairs, schema, columns, bytes(prefix))
+        return _with_prefix(pairs, schema, columns, prefix)
 
     def abort(self) -> None:
         was_open = self._lifecycle.state is State.UPDATING
@@ -210,6 +221,7 @@ class BufferedStateStore(BufferedReadStore, StateStore):
         self._num_keys_at_end = num_keys
         self._view.close()
         self._lifecycle.move("commit")
+        self._provider.observer.store_committed(self.id, new_version)
         return new_version
 
     @property
@@ -258,13 +270,16 @@ def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
 
 
 def _in_range(
-    pairs: Iterator[Pair], schema: pa.Schema, ordinal: int, start: BytesLike | None, end: BytesLike | None
+    pairs: Iterator[Pair], schema: pa.Schema, ordinal: int, start: bytes | None, end: bytes | None
 ) -> Iterator[Pair]:
     from holdfast.rows import KeyIndex
 
     index = KeyIndex(schema, ordinal)
-    low = None if start is None else index.sort_key(bytes(start))
-    high = None if end is None else index.sort_key(bytes(end))
+    try:
+        low = None if start is None else index.sort_key(start)
+        high = None if end is None else index.sort_key(end)
+    except CorruptState as error:
+        raise InvalidRequest(f"a bound of get_range is not a row of the key's schema: {error}") from error
     found: list[tuple[bytes, bytes, bytes]] = []
     for chunk in _chunks(pairs):
         sort_keys = index.sort_keys([key for key, _ in chunk])
@@ -275,6 +290,21 @@ def _in_range(
         )
     found.sort()
     return ((key, value) for _, key, value in found)
+
+
+def _check_prefix(prefix: bytes, schema: pa.Schema, columns: int) -> None:
+    """Refuse bytes that no prefix of a key can be; they would quietly match nothing."""
+    import pyarrow as pa
+
+    from holdfast.rows import RowCodec, ddl
+
+    leading = RowCodec(pa.schema([schema.field(position) for position in range(columns)]))
+    try:
+        fits = leading.encode(leading.decode([prefix]))[0].as_py() == prefix
+    except CorruptState:
+        fits = False
+    if not fits:
+        raise InvalidRequest(f"the prefix of prefix_scan is not a row of ({ddl(leading.schema)})")
 
 
 def _with_prefix(pairs: Iterator[Pair], schema: pa.Schema, columns: int, prefix: bytes) -> Iterator[Pair]:

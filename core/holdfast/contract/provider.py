@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.contract.observer import Observer
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -59,6 +61,9 @@ class StateStoreProvider(ABC):
 
     fault_points: ClassVar[tuple[str, ...]] = ()
     """Names of the ``fault_point`` calls that every commit with changes passes; the kit kills at each."""
+
+    observer: Observer = Observer()
+    """Told of what happens; set before ``init`` by whoever creates the provider."""
 
     @abstractmethod
     def init(

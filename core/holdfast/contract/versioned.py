@@ -9,6 +9,7 @@ from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore, Ch
 from holdfast.contract.metrics import StateStoreMetrics
 from holdfast.contract.provider import CommitGuard, StateStoreProvider
 from holdfast.errors import InvalidRequest
+from holdfast.ids import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +30,9 @@ class VersionedProvider(StateStoreProvider):
 
     fault_points: ClassVar[tuple[str, ...]] = ("commit.before_ask", "commit.before_publish", "commit.after_publish")
 
+    store_class: ClassVar[type[BufferedStateStore]] = BufferedStateStore
+    """What ``get_store`` returns; a backend may add to it."""
+
     key_schema: pa.Schema
     value_schema: pa.Schema
     key_index_ordinal: int | None
@@ -46,7 +50,7 @@ class VersionedProvider(StateStoreProvider):
         fs_options: Mapping[str, Any],
         guard: CommitGuard,
     ) -> None:
-        if key_index_ordinal is not None and not 0 <= key_index_ordinal < len(key_schema):
+        if key_index_ordinal is not None and key_index_ordinal not in range(len(key_schema)):
             raise InvalidRequest(f"key_index_ordinal is {key_index_ordinal}, but the key has {len(key_schema)} columns")
         self._store_id = store_id
         self.key_schema = key_schema
@@ -83,14 +87,13 @@ class VersionedProvider(StateStoreProvider):
         """
 
     def get_store(self, version: int) -> BufferedStateStore:
-        return BufferedStateStore(self, version, self._view(version))
+        return self.store_class(self, version, self._view(version))
 
     def get_read_store(self, version: int) -> BufferedReadStore:
         return BufferedReadStore(self, version, self._view(version))
 
     def _view(self, version: int) -> StateView:
-        if version < 0:
-            raise InvalidRequest(f"version must not be negative; got {version}")
+        check_number("version", version)
         return self.open_view(version)
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ def discover(plugins: Iterable[Plugin]) -> Discovery:
             try:
                 check_spec(spec)
             except HoldfastError as error:
-                problems.append(Problem(plugin, getattr(spec, "name", plugin.name), error))
+                problems.append(Problem(plugin, str(getattr(spec, "name", plugin.name)), error))
             else:
                 providers.append(InstalledProvider(spec, plugin))
     for problem in problems:
@@ -130,7 +130,7 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> list[ProviderSpe
     where = f"plug-in {plugin.name!r} of {plugin.origin}"
     try:
         target = plugin.target.load() if isinstance(plugin.target, importlib.metadata.EntryPoint) else plugin.target
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BrokenPlugin(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
     # pluggy keeps one of two plug-ins with the same name, so the name says where each came from.
     name = f"{plugin.distribution}:{plugin.name}:{plugin.module}"
@@ -152,7 +152,7 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> list[ProviderSpe
             if caller.name == "holdfast_providers" and implementation.plugin is target:
                 try:
                     specs.extend(cast("Iterable[ProviderSpec]", implementation.function()))
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     manager.unregister(name=name)
                     raise BrokenPlugin(
                         f"{where} failed in holdfast_providers: {type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.contract.provider import StateStoreProvider
+    from holdfast.ids import StateStoreId
 
 PROJECT: Final = "holdfast"
 """Name of the pluggy project and of the entry-point group."""
@@ -41,3 +42,13 @@ def holdfast_providers() -> Iterable[ProviderSpec]:  # type: ignore[empty-body]
 @hookspec
 def holdfast_provider_loaded(provider: StateStoreProvider) -> None:
     """Learn that ``provider`` was initialised in this process."""
+
+
+@hookspec
+def holdfast_store_committed(store_id: StateStoreId, version: int) -> None:
+    """Learn that a store has published ``version``, in the process that did it."""
+
+
+@hookspec
+def holdfast_snapshot_written(store_id: StateStoreId, version: int, size: int) -> None:
+    """Learn that maintenance has published a snapshot of ``version`` with ``size`` bytes."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
+from holdfast.conf import HOLDFAST_PROVIDER_CLASS
 from holdfast.errors import BrokenPlugin, DuplicateProvider, InvalidProvider, ProviderNotFound
 from holdfast.plugins.discovery import Discovery, InstalledProvider, Problem, discover, installed_plugins
+from holdfast.plugins.observers import HookObserver
 from holdfast.plugins.validation import check_provider_class
 
 if TYPE_CHECKING:
@@ -19,13 +22,16 @@ if TYPE_CHECKING:
     from holdfast.ids import StateStoreId
     from holdfast.plugins.discovery import Plugin
 
+log = logging.getLogger(__name__)
+
 
 class ProviderRegistry:
     """The providers of a set of plug-ins."""
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self._found: Discovery = discover(plugins)
-        self.hook = self._found.manager.hook
+        self.observer = HookObserver(self._found.manager.hook)
+        """Tells the plug-ins what happens to stores."""
 
     @property
     def providers(self) -> tuple[InstalledProvider, ...]:
@@ -61,15 +67,23 @@ class ProviderRegistry:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name and (module_name + ".").startswith(error.name + "."):
-                raise self._not_found(name) from None
+                raise self._not_found(name, f"there is no module {error.name} on the import path") from None
             raise BrokenPlugin(f"providerClass {name}: importing {module_name} failed: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BrokenPlugin(
                 f"providerClass {name}: importing {module_name} failed: {type(error).__name__}: {error}"
             ) from error
         if not hasattr(module, class_name):
             raise self._not_found(name, f"module {module_name} has no {class_name}")
         return check_provider_class(getattr(module, class_name))
+
+    def warn_of_foreign_settings(self, conf: StateStoreConf, chosen: type[StateStoreProvider]) -> None:
+        """Log the settings that no installed backend reads: misspelt, or of a backend that is not installed."""
+        classes = [chosen, *(provider.spec.provider for provider in self.providers)]
+        prefixes = tuple(settings.prefix for settings in (cls.settings for cls in classes) if settings is not None)
+        for key in conf.backend_confs:
+            if key != HOLDFAST_PROVIDER_CLASS and not key.startswith(prefixes):
+                log.warning("Setting %s is not used: no installed backend has settings of that name", key)
 
     def find(self, name: str) -> InstalledProvider | None:
         """The registered provider that answers to ``name``, if there is one; two are an error."""
@@ -83,7 +97,7 @@ class ProviderRegistry:
 
     def _not_found(self, name: str, why: str | None = None) -> ProviderNotFound:
         installed = sorted(provider.spec.name for provider in self.providers)
-        if why is None and name.startswith("org.apache.spark."):
+        if name.startswith("org.apache.spark."):
             why = "that is a class of Spark's JVM, and no installed package stands in for it"
         candidates = {n for p in self.providers for n in (p.spec.name, p.class_name, *p.spec.aliases)}
         nearest = difflib.get_close_matches(name, sorted(candidates), n=1)
@@ -127,6 +141,7 @@ def create_and_init(
     provider_class = registry.resolve(conf.provider_class)
     if provider_class.settings is not None:
         provider_class.settings.parse(conf.backend_confs)
+    registry.warn_of_foreign_settings(conf, provider_class)
     try:
         provider = provider_class()
     except TypeError as error:
@@ -134,6 +149,7 @@ def create_and_init(
             f"{provider_class.__module__}.{provider_class.__qualname__} cannot be created without arguments: {error};"
             " what it needs belongs into init()"
         ) from error
+    provider.observer = registry.observer
     provider.init(
         store_id,
         arrow_schema(key_schema),
@@ -143,5 +159,5 @@ def create_and_init(
         fs_options,
         guard,
     )
-    registry.hook.holdfast_provider_loaded(provider=provider)
+    registry.observer.provider_loaded(provider)
     return provider

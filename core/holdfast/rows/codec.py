@@ -59,6 +59,8 @@ class RowCodec:
         """
         array = row_array(rows)
         wanted = range(len(self.schema)) if columns is None else columns
+        if not all(position in range(len(self.schema)) for position in wanted):
+            raise InvalidRequest(f"columns {list(wanted)} of a row that has {len(self.schema)}")
         schema = pa.schema([self.schema.field(position) for position in wanted])
         offsets = offsets_in(array, large=pa.types.is_large_binary(array.type))
         blocks = [
@@ -85,6 +87,8 @@ class RowCodec:
 
     def decode_one(self, row: bytes) -> tuple[Any, ...]:
         """Decode one row to Python values. Raises CorruptState if the bytes are not a row of this schema."""
+        if not isinstance(row, (bytes, bytearray, memoryview)):
+            raise InvalidRequest(f"an encoded row is bytes, not {type(row).__name__}")
         return self._one.decode(row)
 
 

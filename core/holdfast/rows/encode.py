@@ -272,6 +272,12 @@ def _variable(array: pa.Array, data_type: pa.DataType, path: str) -> Variable:
             Lists(counts, _field(array.keys.slice(first, length), data_type.key_field, f"{path}.")),
             Lists(counts, _field(array.items.slice(first, length), data_type.item_field, f"{path}.")),
         )
+    if kind == _STRING:
+        try:
+            # Spark lets a string have any bytes. Python does not, and would learn of it only when it reads the state.
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidSchema(f"column {path!r} is string, and a value is not: {error}") from error
     return Strings(array)
 
 
@@ -324,6 +330,7 @@ _BOOL = pa.bool_().id
 _DECIMAL = pa.decimal128(1).id
 _LIST = pa.list_(pa.null()).id
 _MAP = pa.map_(pa.int8(), pa.int8()).id
+_STRING = pa.string().id
 _STRUCT = pa.struct([]).id
 _LARGE = frozenset({pa.large_string().id, pa.large_binary().id, pa.large_list(pa.null()).id})
 

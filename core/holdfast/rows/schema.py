@@ -87,6 +87,8 @@ def _normal_field(field: pa.Field, path: str) -> pa.Field:
 def normal_type(data_type: pa.DataType, path: str) -> pa.DataType:
     """Return the one Arrow type that stands for what Spark calls this type."""
     types = pa.types
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _refuse(path, str(data_type))
     if dialect.is_simple(data_type):
         return data_type
     if types.is_dictionary(data_type):

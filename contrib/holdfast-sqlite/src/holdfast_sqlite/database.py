@@ -7,11 +7,12 @@ commit writes only what changed.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.errors import CorruptState, IllegalState, MissingVersion, Unavailable
+from holdfast.errors import CorruptState, Fenced, IllegalState, InvalidRequest, MissingVersion, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
+_WAY_OUT = "give the checkpoint, or spark.holdfast.sqlite.directory, a folder that can be written to"
+
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS entry (
     key BLOB NOT NULL, version INTEGER NOT NULL, value BLOB, PRIMARY KEY (key, version)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS entry_by_version ON entry (version);
-CREATE TABLE IF NOT EXISTS version (number INTEGER PRIMARY KEY, num_keys INTEGER NOT NULL);
-INSERT OR IGNORE INTO version VALUES (0, 0);
+CREATE TABLE IF NOT EXISTS version (number INTEGER PRIMARY KEY, identity TEXT NOT NULL, num_keys INTEGER NOT NULL);
+INSERT OR IGNORE INTO version VALUES (0, '', 0);
 PRAGMA user_version = 1;
 COMMIT;
 """
@@ -47,8 +50,11 @@ class Database:
 
     def create(self) -> None:
         """Make the file and its tables unless they are there."""
-        with self.errors():
+        try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequest(f"SQLite database {self.path} cannot be used: {error}; {_WAY_OUT}") from error
+        with self.errors():
             connection = self.connect()
             try:
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
@@ -67,18 +73,28 @@ class Database:
         """A new connection in autocommit mode; transactions are begun by hand."""
         # A store may be opened in one thread and used in another, though never in two at once.
         connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        try:
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """The one place where foreign exceptions become ours."""
+        """The one place where foreign exceptions become ours, sorted by what the caller can do."""
         try:
             yield
-        except (sqlite3.OperationalError, OSError) as error:
+        except sqlite3.OperationalError as error:
+            if any(reason in str(error) for reason in ("unable to open", "readonly")):
+                raise InvalidRequest(f"SQLite database {self.path} cannot be used: {error}; {_WAY_OUT}") from error
+            if "no such" in str(error):
+                raise CorruptState(f"{self.path} is not a database of holdfast-sqlite: {error}") from error
             raise Unavailable(f"SQLite database {self.path}: {error}") from error
         except sqlite3.ProgrammingError as error:
             raise IllegalState(f"SQLite database {self.path}: the store is no longer open: {error}") from error
+        except (sqlite3.DataError, OverflowError) as error:
+            raise InvalidRequest(f"SQLite database {self.path} cannot hold this row: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CorruptState(
                 f"SQLite database {self.path} is damaged: {error};"
@@ -90,36 +106,44 @@ class Database:
         """A write transaction, committed at the end of the block and rolled back by any exception."""
         with self.errors():
             connection = self.connect()
-            try:
+        try:
+            with self.errors():
                 connection.execute("BEGIN IMMEDIATE")
-                yield connection
+            yield connection
+            with self.errors():
                 connection.execute("COMMIT")
-            finally:
-                # Closing rolls back whatever was not committed.
-                connection.close()
+        finally:
+            # Closing rolls back whatever was not committed.
+            connection.close()
 
     def publish(
         self,
         base: int,
+        base_identity: str,
         changes: Iterable[tuple[bytes, bytes | None]],
         num_keys: int,
         ask: Callable[[], None],
     ) -> None:
         """Make version ``base + 1``; ``ask`` is called when only the commit is left to do."""
         with self.write() as connection:
-            if connection.execute("SELECT 1 FROM version WHERE number = ?", (base,)).fetchone() is None:
-                raise MissingVersion(f"version {base} was removed from {self.path} while it was open")
-            connection.execute("DELETE FROM entry WHERE version > ?", (base,))
-            connection.execute("DELETE FROM version WHERE number > ?", (base,))
-            connection.executemany(
-                "INSERT INTO entry VALUES (?, ?, ?)", ((key, base + 1, value) for key, value in changes)
-            )
-            connection.execute("INSERT INTO version VALUES (?, ?)", (base + 1, num_keys))
+            with self.errors():
+                found = connection.execute("SELECT identity FROM version WHERE number = ?", (base,)).fetchone()
+                if found is None or found[0] != base_identity:
+                    raise Fenced(f"version {base} in {self.path} was made again or removed while this store was open")
+                connection.execute("DELETE FROM entry WHERE version > ?", (base,))
+                connection.execute("DELETE FROM version WHERE number > ?", (base,))
+                connection.executemany(
+                    "INSERT INTO entry VALUES (?, ?, ?)", ((key, base + 1, value) for key, value in changes)
+                )
+                identity = secrets.token_hex(8)
+                connection.execute("INSERT INTO version VALUES (?, ?, ?)", (base + 1, identity, num_keys))
             ask()
 
-    def forget_before(self, oldest: int) -> None:
-        """Remove the versions below ``oldest`` and every entry that no later version shows."""
-        with self.write() as connection:
+    def forget_old_versions(self, retain: int) -> None:
+        """Remove all but the newest ``retain`` versions, and every entry that none of these shows."""
+        with self.write() as connection, self.errors():
+            (newest,) = connection.execute("SELECT max(number) FROM version").fetchone()
+            oldest = newest - retain + 1
             connection.execute("DELETE FROM version WHERE number < ? AND number > 0", (oldest,))
             connection.execute(
                 "DELETE FROM entry WHERE version < :oldest AND EXISTS (SELECT 1 FROM entry AS newer"
@@ -127,16 +151,6 @@ class Database:
                 {"oldest": oldest},
             )
             connection.execute("DELETE FROM entry WHERE value IS NULL AND version <= ?", (oldest,))
-
-    def newest(self) -> int:
-        """The newest version."""
-        with self.errors():
-            connection = self.connect()
-            try:
-                (number,) = connection.execute("SELECT max(number) FROM version").fetchone()
-            finally:
-                connection.close()
-        return int(number)
 
 
 class Snapshot:
@@ -149,7 +163,8 @@ class Snapshot:
             self._connection = database.connect()
             try:
                 self._connection.execute("BEGIN")
-                found = self._connection.execute("SELECT num_keys FROM version WHERE number = ?", (version,)).fetchone()
+                query = "SELECT identity, num_keys FROM version WHERE number = ?"
+                found = self._connection.execute(query, (version,)).fetchone()
                 if found is None:
                     there = self._connection.execute("SELECT min(number), max(number) FROM version WHERE number > 0")
                     oldest, newest = there.fetchone()
@@ -158,7 +173,8 @@ class Snapshot:
             except BaseException:
                 self._connection.close()
                 raise
-        self.num_keys = int(found[0])
+        self.identity: str = found[0]
+        self.num_keys: int = found[1]
 
     def get_many(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those ``keys`` that are there."""

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
-from urllib.parse import unquote, urlsplit
 
 from holdfast import (
     Capability,
@@ -48,6 +47,7 @@ class SqliteSettings(Settings):
 class _View(StateView):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.identity: str = snapshot.identity
 
     def get(self, key: bytes) -> bytes | None:
         return self._snapshot.get_many([key]).get(key)
@@ -91,7 +91,7 @@ class SqliteStateStoreProvider(VersionedProvider):
     def location(self) -> str:
         return str(self._database.path)
 
-    def open_view(self, version: int) -> StateView:
+    def open_view(self, version: int) -> _View:
         return _View(Snapshot(self._database, version))
 
     def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int:
@@ -102,11 +102,11 @@ class SqliteStateStoreProvider(VersionedProvider):
         ]
         added = sum((new is not None) - (old is not None) for new, old in zip(changes.values(), before, strict=True))
         num_keys = view.num_keys() + added
-        self._database.publish(base, entries, num_keys, ask)
+        self._database.publish(base, view.identity or "", entries, num_keys, ask)
         return num_keys
 
     def do_maintenance(self) -> None:
-        self._database.forget_before(self._database.newest() - self.conf.min_versions_to_retain + 1)
+        self._database.forget_old_versions(self.conf.min_versions_to_retain)
 
     @property
     def supported_custom_metrics(self) -> Sequence[StateStoreCustomMetric]:
@@ -118,17 +118,20 @@ class SqliteStateStoreProvider(VersionedProvider):
 
 
 def database_path(store: StateStoreId, directory: str | None) -> Path:
-    """Where the database of ``store`` is: in the checkpoint, or in ``directory`` apart from other queries' ones."""
+    """Where the database of ``store`` is: in the checkpoint, or in ``directory`` apart from other queries' ones.
+
+    Every store has a folder of its own, whatever the stores are called.
+    """
     if directory is not None:
-        query = hashlib.sha256(store.checkpoint_root.encode()).hexdigest()[:16]
-        return Path(directory, query, str(store.operator_id), str(store.partition_id), f"{store.store_name}.sqlite")
-    location = store.store_checkpoint_location()
-    url = urlsplit(location)
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        location = unquote(url.path)
-    elif re.match(r"\w[\w+.-]+:", location):
-        raise InvalidSetting(
-            f"SQLite needs a folder on this machine, and the checkpoint is at {url.scheme}:;"
-            f" set {SqliteSettings.prefix}directory to a folder that every executor sees"
-        )
-    return Path(location, f"{store.store_name}.sqlite")
+        root = Path(directory, hashlib.sha256(store.checkpoint_root.encode()).hexdigest()[:16])
+    else:
+        # Hadoop does not escape anything in a path, so what follows "file:" is taken as it is.
+        match = re.fullmatch(r"file:(?://(?:localhost)?(?=/))?(/.*)", store.checkpoint_root, re.DOTALL)
+        if match is None and re.match(r"\w[\w+.-]+:", store.checkpoint_root):
+            scheme = store.checkpoint_root.partition(":")[0]
+            raise InvalidSetting(
+                f"SQLite needs a folder on this machine, and the checkpoint is at {scheme}:;"
+                f" set {SqliteSettings.prefix}directory to a folder that every executor sees"
+            )
+        root = Path(match[1] if match else store.checkpoint_root)
+    return root / str(store.operator_id) / str(store.partition_id) / store.store_name / "state.sqlite"

@@ -1,0 +1,1 @@
+"""The checkpoint log: Spark's own state files, written and read on any filesystem."""

@@ -1,0 +1,133 @@
+"""Filesystems of fsspec: found, configured, shared by threads, made anew after a fork; one seam for their errors."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.utils import tokenize
+
+from holdfast.checkpoint.failures import Redactor
+from holdfast.errors import EnvironmentNotReady, InvalidRequest, InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.checkpoint.failures import Patience
+    from holdfast.checkpoint.urls import Location
+
+T = TypeVar("T")
+
+EXTRAS = frozenset({"gcs", "s3"})
+"""Protocols whose package an extra of the same name brings."""
+
+WITHOUT_HOST = frozenset({"file", "gcs", "memory", "s3"})
+"""Protocols that reach the same store whatever the URL says."""
+
+_shared: dict[str, Filesystem] = {}
+
+
+def nothing() -> None:
+    """Ask nobody."""
+
+
+class Filesystem:
+    """One filesystem with its options. Threads share it; a forked child connects anew."""
+
+    def __init__(self, location: Location, options: Mapping[str, Any]) -> None:
+        self.protocol = location.protocol
+        self._url = location.url
+        self._options = dict(options)
+        password = None if self.protocol in WITHOUT_HOST else urlsplit(location.url).password
+        self.redact = Redactor({**options, "password in the URL": password})
+        # By process id: fsspec refuses an inherited instance, and dropping it would close the parent's sockets.
+        # No lock: one that another thread holds during a fork stays locked in the child.
+        self._made: dict[int, Any] = {}
+
+    @property
+    def fs(self) -> Any:
+        """The instance of this process."""
+        made = self._made.get(os.getpid())
+        return made if made is not None else self._made.setdefault(os.getpid(), self._make())
+
+    def path_of(self, url: str) -> str:
+        """Return the path in a URL that only its own filesystem understands."""
+        return str(type(self.fs)._strip_protocol(url)).rstrip("/")  # noqa: SLF001 -- fsspec has no public name for it
+
+    def call(
+        self,
+        patience: Patience,
+        doing: str,
+        action: Callable[[Any], T],
+        *,
+        before: Callable[[], None] = nothing,
+        absent: bool = False,
+    ) -> T:
+        """Let ``action`` use the filesystem: see `Patience.call`."""
+        return patience.call(doing, lambda: action(self.fs), self.redact, before=before, absent=absent)
+
+    def _make(self) -> Any:
+        kind = filesystem_class(self.protocol)
+        options = {**options_in_url(kind, self.protocol, self._url), **with_defaults(self.protocol, self._options)}
+        try:
+            # Not from fsspec's own cache: our settings are not for others who use the same store in this process.
+            made = kind(**options, skip_instance_cache=True)
+        except (TypeError, ValueError) as wrong:
+            raise InvalidSetting(
+                f"the {self.protocol} filesystem does not take the options {', '.join(sorted(self._options))}: "
+                f"{self.redact.explain(wrong)}"
+            ) from (wrong if self.redact.may_show(wrong) else None)
+        if self.protocol == "s3":
+            made.retries = 1  # an attribute: s3fs has no option for it
+        return made
+
+
+def filesystem_for(location: Location, options: Mapping[str, Any]) -> Filesystem:
+    """Return the filesystem with these options; all who ask share one."""
+    authority = "" if location.protocol in WITHOUT_HOST else urlsplit(location.url).netloc
+    token = tokenize(location.protocol, authority, dict(options))
+    found = _shared.get(token)
+    return found if found is not None else _shared.setdefault(token, Filesystem(location, options))
+
+
+def filesystem_class(protocol: str) -> Any:
+    """Import the class behind a protocol."""
+    if protocol == "gcs":
+        # Otherwise each call first asks, for up to a minute, whether the bucket is of a kind that we do not use.
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    try:
+        return fsspec.get_filesystem_class(protocol)
+    except ImportError as missing:
+        way = f"pip install 'holdfast[{protocol}]'" if protocol in EXTRAS else str(missing)
+        raise EnvironmentNotReady(
+            f"the {protocol} filesystem needs a package that is not installed: {way}"
+        ) from missing
+    except ValueError as unknown:
+        raise InvalidRequest(
+            f"fsspec knows no filesystem {protocol!r}; is the package installed that has it?"
+        ) from unknown
+
+
+def options_in_url(kind: Any, protocol: str, url: str) -> dict[str, Any]:
+    """Return what the URL says about the server."""
+    if protocol in WITHOUT_HOST:
+        return {}
+    if protocol == "hdfs":
+        parts = urlsplit(url)
+        named = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+        return {name: value for name, value in named.items() if value}
+    return dict(kind._get_kwargs_from_urls(url))  # noqa: SLF001 -- fsspec has no public name for it
+
+
+def with_defaults(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the options: no cache of listings, and no second layer of retries where it can be turned off."""
+    if protocol == "s3":
+        config = {"retries": {"total_max_attempts": 1}, **(options.get("config_kwargs") or {})}
+        # One GET per file: several for its parts, as s3fs does by default, mix the old and the new content of a file
+        # that is overwritten meanwhile.
+        return {**options, "config_kwargs": config, "max_concurrency": 1, "use_listings_cache": False}
+    if protocol == "gcs":
+        return {"requests_timeout": 60, **options, "use_listings_cache": False}
+    return dict(options)

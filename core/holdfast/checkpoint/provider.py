@@ -1,0 +1,261 @@
+"""The base for a backend that is a map in front of the log."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter
+from threading import RLock
+from time import monotonic
+from typing import TYPE_CHECKING, ClassVar
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.storage import Folder
+from holdfast.contract.buffered import BufferedStateStore, StateView
+from holdfast.contract.capabilities import Capability
+from holdfast.contract.metrics import MetricKind, StateStoreCustomMetric
+from holdfast.contract.versioned import VersionedProvider
+from holdfast.errors import Fenced, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.contract.buffered import Changes
+    from holdfast.contract.store import Pair
+
+log = logging.getLogger(__name__)
+
+_NOT_HELD = "not held"
+"""Equal to no identity."""
+
+CACHE_HITS = StateStoreCustomMetric("loadedMapCacheHitCount", "opened versions that were already loaded")
+CACHE_MISSES = StateStoreCustomMetric("loadedMapCacheMissCount", "opened versions that had to be loaded")
+REPAIRED = StateStoreCustomMetric("numSnapshotsAutoRepaired", "damaged snapshots that an older one replaced")
+DELTAS_READ = StateStoreCustomMetric("numDeltasRead", "delta files read while loading or catching up")
+LOAD_TIME = StateStoreCustomMetric("loadTimeMs", "time spent loading versions", MetricKind.TIMING)
+SNAPSHOT_TIME = StateStoreCustomMetric("snapshotTimeMs", "time spent writing snapshots", MetricKind.TIMING)
+SNAPSHOT_BYTES = StateStoreCustomMetric("snapshotBytesWritten", "bytes of snapshots written", MetricKind.SIZE)
+
+
+class StateMap(ABC):
+    """The part that a backend writes: recent versions of one store, somewhere close.
+
+    The log is the truth; a map may be lost or thrown away at any time. It holds a newest version
+    and, by whatever means, a few before it. Calls are never concurrent, except those on views.
+    """
+
+    @abstractmethod
+    def identities(self) -> Mapping[int, str | None]:
+        """The versions that ``view`` can show, with their identities."""
+
+    @abstractmethod
+    def reset(self, version: int, identity: str | None, pairs: Iterable[Pair]) -> None:
+        """Forget everything and hold ``version`` with these pairs."""
+
+    @abstractmethod
+    def apply(self, version: int, identity: str | None, changes: Changes) -> int:
+        """Make ``version`` from ``version - 1``, which ``view`` can show; returns its number of keys.
+
+        Held versions from ``version`` on are forgotten.
+        """
+
+    @abstractmethod
+    def view(self, version: int) -> StateView:
+        """Show a held version; the view stays right whatever is applied later."""
+
+    @abstractmethod
+    def memory_used_bytes(self) -> int:
+        """Memory that all of it takes."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class CheckpointedProvider(VersionedProvider):
+    """Does versions, commit, abort, snapshots, clean-up and recovery; a backend makes the ``StateMap``."""
+
+    capabilities: ClassVar = frozenset(
+        {Capability.LOG, Capability.TIME_TRAVEL, Capability.RANGE_SCAN, Capability.PREFIX_SCAN}
+    )
+
+    fault_points: ClassVar[tuple[str, ...]] = (*VersionedProvider.fault_points, "publish.written", "publish.visible")
+
+    @abstractmethod
+    def make_map(self) -> StateMap:
+        """An empty map that holds version 0."""
+
+    def open(self) -> None:
+        self._lock = RLock()
+        self._log = CheckpointLog(
+            Folder.open(self.store_id.store_checkpoint_location(), self.fs_options), self.conf.compression_codec
+        )
+        self._map = self.make_map()
+        self._final = 0
+        self._counts: Counter[StateStoreCustomMetric] = Counter()
+
+    @property
+    def location(self) -> str:
+        return self._log.folder.shown
+
+    def get_store(self, version: int) -> BufferedStateStore:
+        store = super().get_store(version)
+        # The batch that made this version is over: from now on it does not change any more.
+        self._final = version
+        return store
+
+    def open_view(self, version: int) -> StateView:
+        with self._lock:
+            if self._holds(version):
+                self._counts[CACHE_HITS] += 1
+                return self._held_view(version)
+            self._counts[CACHE_MISSES] += 1
+            started = monotonic()
+            try:
+                return self._load(version)
+            finally:
+                self._counts[LOAD_TIME] += int((monotonic() - started) * 1000)
+
+    def _held_view(self, version: int) -> StateView:
+        view = self._map.view(version)
+        view.identity = self._map.identities()[version]
+        return view
+
+    def _holds(self, version: int) -> bool:
+        """Whether the map shows ``version`` and it is still what the log has under that number."""
+        held = self._map.identities()
+        if version == 0 or version not in held:
+            return version in held
+        # Another executor may have made this version again since: its number would be the same.
+        return held[version] is not None and held[version] == self._log.identity(version)
+
+    def _load(self, version: int) -> StateView:
+        newest = max(self._map.identities(), default=0)
+        if newest < version and self._holds(newest) and self._catch_up(newest, version):
+            return self._held_view(version)
+        state, identity = self._read(version)
+        if version < newest and self._holds(newest):
+            # A look into the past does not cost the present its place in memory.
+            return HistoricalView(state, identity)
+        self._map.reset(version, identity, state.items())
+        return self._held_view(version)
+
+    def _catch_up(self, newest: int, version: int) -> bool:
+        """Go from one version to a later one by the deltas between, if they are all there."""
+        deltas = self._log.refresh().deltas
+        if not all(between in deltas for between in range(newest + 1, version + 1)):
+            return False
+        for piece in self._log.deltas(newest + 1, version):
+            self._counts[DELTAS_READ] += 1
+            self._map.apply(piece.version, piece.identity, dict(zip(piece.keys, piece.values, strict=True)))
+        return True
+
+    def _read(self, version: int) -> tuple[dict[bytes, bytes], str | None]:
+        """The whole content of a version, from the log."""
+        state: dict[bytes, bytes] = {}
+        identity: str | None = None
+        if version == 0:
+            return state, identity
+        for piece in self._log.load(version):
+            if piece.is_snapshot:
+                state = dict(zip(piece.keys, piece.values, strict=True))  # type: ignore[arg-type]  # none is removed
+            else:
+                self._counts[DELTAS_READ] += 1
+                _apply(state, piece.keys, piece.values)
+            identity = piece.identity
+        if identity is None:
+            identity = self._log.identity(version)
+        return state, identity
+
+    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int:
+        with self._lock:
+            held = self._map.identities()
+            if base in held and held[base] != view.identity:
+                # A delta on top of the new base would be a mixture. That another executor replaces the base is the
+                # guard's to prevent: looking into the log at every commit would not close the gap, only narrow it.
+                raise Fenced(f"version {base} of {self.location} was made again while this store was open")
+        # Outside the lock: others may read while this waits for the storage and the guard.
+        identity = self._log.append(base + 1, changes, ask)
+        with self._lock:
+            if self._map.identities().get(base, _NOT_HELD) == view.identity:
+                return self._map.apply(base + 1, identity, changes)
+            state = dict(view.entries())
+            _apply(state, list(changes), list(changes.values()))
+            self._map.reset(base + 1, identity, state.items())
+            return len(state)
+
+    def do_maintenance(self) -> None:
+        """Write a snapshot if the chain has grown long, and remove what is no longer needed."""
+        try:
+            self._snapshot()
+            self._clean()
+        except HoldfastError:
+            # The log is as good as before, and the next run tries again.
+            log.warning("Error performing snapshot and cleaning up %s", self, exc_info=True)
+
+    def _snapshot(self) -> None:
+        with self._lock:
+            version = self._final
+            if not version or not self._holds(version):
+                return
+            if self._log.deltas_since_snapshot(version) <= self.conf.min_deltas_for_snapshot:
+                return
+            view = self._map.view(version)
+        started = monotonic()
+        try:
+            size = self._log.write_snapshot(version, view.entries())
+        finally:
+            view.close()
+        self._counts[SNAPSHOT_BYTES] += size
+        self._counts[SNAPSHOT_TIME] += int((monotonic() - started) * 1000)
+        self.observer.snapshot_written(self.store_id, version, size)
+        log.info("Written snapshot of version %d of %s, %d bytes", version, self, size)
+
+    def _clean(self) -> None:
+        oldest = self._final - self.conf.min_versions_to_retain + 1
+        if oldest > 0:
+            removed = self._log.clean(oldest)
+            if removed:
+                log.debug("Removed %d files of %s that no version from %d on needs", len(removed), self, oldest)
+
+    def close(self) -> None:
+        self._map.close()
+
+    def memory_used_bytes(self) -> int:
+        return self._map.memory_used_bytes()
+
+    @property
+    def supported_custom_metrics(self) -> Sequence[StateStoreCustomMetric]:
+        return (CACHE_HITS, CACHE_MISSES, REPAIRED, DELTAS_READ, LOAD_TIME, SNAPSHOT_TIME, SNAPSHOT_BYTES)
+
+    def custom_metric_values(self) -> Mapping[StateStoreCustomMetric, int]:
+        counts = {metric: self._counts[metric] for metric in self.supported_custom_metrics}
+        return {**counts, REPAIRED: self._log.snapshots_repaired}
+
+    def __repr__(self) -> str:
+        which = f"op={self.store_id.operator_id},part={self.store_id.partition_id}"
+        return f"{type(self).__name__}[id=({which}),dir={self.location}]"
+
+
+class HistoricalView(StateView):
+    """A version that the map does not hold, loaded from the log for one look."""
+
+    def __init__(self, state: dict[bytes, bytes], identity: str | None) -> None:
+        self._state = state
+        self.identity = identity
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._state.get(key)
+
+    def entries(self) -> Iterator[Pair]:
+        return iter(self._state.items())
+
+    def num_keys(self) -> int:
+        return len(self._state)
+
+
+def _apply(state: dict[bytes, bytes], keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    for key, value in zip(keys, values, strict=True):
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value

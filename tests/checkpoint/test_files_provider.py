@@ -1,0 +1,194 @@
+"""The default provider: what it keeps, reads and writes, and what it says."""
+
+import logging
+
+import pytest
+
+from holdfast.checkpoint.storage import Folder
+from holdfast.conformance import Backend
+from holdfast.errors import MissingVersion, Unavailable
+from holdfast.plugins.registry import installed_providers
+from holdfast_files import HDFSBackedStateStoreProvider
+from holdfast_files.undo_map import UndoMap
+
+
+def row(text):
+    return str(text).encode().ljust(8)
+
+
+@pytest.fixture
+def backend(tmp_path):
+    return Backend("files", str(tmp_path / "state"))
+
+
+def commit(provider, version, puts, removes=()):
+    with provider.get_store(version) as store:
+        store.put_many(list(puts), list(puts.values()))
+        store.remove_many(removes)
+        return store.commit()
+
+
+def read(provider, version):
+    with provider.get_read_store(version) as store:
+        return dict(store.iterator())
+
+
+def values(provider):
+    return {metric.name: number for metric, number in provider.custom_metric_values().items()}
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the files that are read."""
+    seen = []
+    read_one, read_many = Folder.read, Folder.read_many
+    monkeypatch.setattr(Folder, "read", lambda self, name: seen.append(name) or read_one(self, name))
+    monkeypatch.setattr(Folder, "read_many", lambda self, names: seen.extend(names) or read_many(self, names))
+    return seen
+
+
+def test_it_is_what_sparks_default_means():
+    default = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    assert installed_providers().resolve(default) is HDFSBackedStateStoreProvider
+
+
+def test_it_says_what_the_original_says(backend, caplog):
+    provider = backend.open(operator_id=3, partition_id=5)
+    with caplog.at_level(logging.INFO):
+        with provider.get_store(0) as store:
+            shown = f"HDFSStateStore[id=(op=3,part=5),dir={backend.checkpoint_root}/3/5]"
+            assert repr(store) == shown
+            store.put(row("a"), row("1"))
+            store.commit()
+        with provider.get_store(1) as store:
+            store.put(row("a"), row("2"))
+    assert f"Committed version 1 for {shown} to file {backend.checkpoint_root}/3/5/1.delta" in caplog.text
+    assert f"Aborted version 2 for {shown}" in caplog.text
+
+
+def test_no_file_before_the_commit(backend, tmp_path):
+    with backend.open().get_store(0) as store:
+        store.put(row("a"), row("1"))
+        assert not list(tmp_path.rglob("*.*"))
+        store.commit()
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["1.delta"]
+
+
+def test_the_next_batch_loads_nothing(backend, reads):
+    provider = backend.open()
+    for version in range(5):
+        commit(provider, version, {row(version): row(version)})
+    # One delta per open is read to see whether another executor made that version again.
+    assert sorted(reads) == ["1.delta", "2.delta", "3.delta", "4.delta"]
+    assert values(provider)["loadedMapCacheMissCount"] == 0
+    assert values(provider)["numDeltasRead"] == 0
+
+
+def test_two_versions_behind_costs_two_deltas_and_no_snapshot(backend, reads):
+    ahead, behind = backend.open(), backend.open()
+    for version in range(4):
+        commit(ahead, version, {row(version): row(version)})
+    assert len(read(behind, 4)) == 4
+    with ahead.get_store(4):
+        pass
+    ahead._log.write_snapshot(4, read(ahead, 4).items())
+    for version in range(4, 6):
+        commit(ahead, version, {row(version): row(version)})
+    before = values(behind)["numDeltasRead"]
+    reads.clear()
+    assert len(read(behind, 6)) == 6
+    assert values(behind)["numDeltasRead"] - before == 2
+    assert not [name for name in reads if name.endswith(".snapshot")]
+
+
+def test_a_look_into_the_past_does_not_unload_the_present(backend, reads):
+    provider = backend.open()
+    for version in range(10):
+        commit(provider, version, {row(version): row(version)})
+    misses = values(provider)["loadedMapCacheMissCount"]
+    assert len(read(provider, 3)) == 3
+    assert values(provider)["loadedMapCacheMissCount"] == misses + 1
+    assert len(read(provider, 10)) == 10
+    assert values(provider)["loadedMapCacheMissCount"] == misses + 1
+
+
+def test_maintenance_snapshots_only_what_is_final(backend, tmp_path):
+    provider = backend.with_conf(stateStore__minDeltasForSnapshot="2").open()
+    for version in range(4):
+        commit(provider, version, {row(version): row(version)})
+    provider.do_maintenance()
+    names = {path.name for path in tmp_path.rglob("*.snapshot")}
+    assert names == {"3.snapshot"}, "version 4 may still be made again, version 3 has been built upon"
+    assert len(read(backend.open(), 4)) == 4
+
+
+def test_failing_maintenance_is_logged_and_harmless(backend, monkeypatch, caplog):
+    provider = backend.with_conf(stateStore__minDeltasForSnapshot="1").open()
+    for version in range(4):
+        commit(provider, version, {row(version): row(version)})
+
+    def fail(*_):
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(Folder, "publish", fail)
+    provider.do_maintenance()
+    assert "Error performing snapshot and cleaning up HDFSBackedStateStoreProvider[id=(op=0,part=0)" in caplog.text
+    assert "the disk is full" in caplog.text
+    assert len(read(provider, 4)) == 4
+
+
+def test_size_follows_the_changes(backend):
+    provider = backend.open()
+    commit(provider, 0, {row("a"): row("1"), row("b"): b"x" * 80})
+    assert values(provider)["stateOnCurrentVersionSizeBytes"] == 8 + 8 + 8 + 80
+    commit(provider, 1, {row("a"): b"y" * 16, row("c"): row("3")}, removes=[row("b"), row("never there")])
+    assert values(provider)["stateOnCurrentVersionSizeBytes"] == 8 + 16 + 8 + 8
+    commit(provider, 0, {row("a"): row("1")})
+    assert values(provider)["stateOnCurrentVersionSizeBytes"] == 16
+
+
+def test_the_checkpoint_that_is_gone(backend, tmp_path):
+    import shutil
+
+    provider = backend.open()
+    commit(provider, 0, {row("a"): row("1")})
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(MissingVersion, match=r"1\.delta is missing"):
+        provider.get_store(1)
+
+
+# The map
+
+
+def test_views_stay_right_whatever_happens():
+    state = UndoMap(2)
+    state.apply(1, "one", {b"a": b"1", b"b": b"1"})
+    one = state.view(1)
+    state.apply(2, "two", {b"a": b"2", b"b": None, b"c": b"2"})
+    two = state.view(2)
+    for version in range(3, 8):
+        state.apply(version, None, {b"a": str(version).encode()})
+    assert set(state.identities()) == {6, 7}
+    assert dict(one.entries()) == {b"a": b"1", b"b": b"1"}
+    assert dict(two.entries()) == {b"a": b"2", b"c": b"2"}
+    assert one.get_many([b"a", b"b", b"c"]) == [b"1", b"1", None]
+    assert (one.num_keys(), two.num_keys()) == (2, 2)
+    six = state.view(6)
+    state.apply(7, "again", {b"d": b"7"})
+    assert dict(six.entries()) == {b"a": b"6", b"c": b"2"}
+    assert dict(state.view(7).entries()) == {b"a": b"6", b"c": b"2", b"d": b"7"}
+    state.reset(20, "new", [(b"z", b"z")])
+    assert dict(one.entries()) == {b"a": b"1", b"b": b"1"}
+    assert dict(six.entries()) == {b"a": b"6", b"c": b"2"}
+
+
+def test_undo_records_go_when_nobody_needs_them():
+    state = UndoMap(2)
+    state.apply(1, None, {b"a": b"1"})
+    view = state.view(1)
+    for version in range(2, 10):
+        state.apply(version, None, {b"a": bytes([version])})
+    assert len(state._state.undo) == 8
+    view.close()
+    state.apply(10, None, {b"a": b"x"})
+    assert len(state._state.undo) == 1
