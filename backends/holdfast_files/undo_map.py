@@ -68,39 +68,43 @@ class _State:
         self.changed = 0
         """How often the dict was changed: a number of its own, because a version can be made again."""
         self.size = sum(map(len, pairs)) + sum(map(len, pairs.values()))
+        """Bytes of keys and values."""
         self.undo: dict[int, Changes] = {}
         """By version: the values that its keys had before it."""
         self.views: WeakSet[_UndoView] = WeakSet()
 
     def go_forward(self, changes: Changes) -> None:
-        pairs = self.pairs
-        before = dict(zip(changes, map(pairs.get, changes), strict=True))
+        """Apply changes; they make the next version."""
         self.newest += 1
-        self.undo[self.newest] = before
-        self._set(changes, before)
+        self.undo[self.newest] = self._set(changes)
 
     def go_back_to(self, version: int) -> None:
         """Undo what came after ``version``; open views of later versions get a copy first."""
         for view in [view for view in self.views if view.version > version]:
             view.detach()
         while self.newest > version:
-            before = self.undo.pop(self.newest)
-            self._set(before, dict(zip(before, map(self.pairs.get, before), strict=True)))
+            self._set(self.undo.pop(self.newest))
             self.newest -= 1
 
-    def _set(self, changes: Changes, before: Changes) -> None:
+    def _set(self, changes: Changes) -> Changes:
+        """Set values, or remove keys; returns what there was before."""
         self.changed += 1
         pairs = self.pairs
+        before: Changes = {}
+        size = 0
+        # Read and write in one pass: in a large dict every key is a cache miss, and the second touch is free.
         for key, value in changes.items():
-            old = before[key]
+            old = before[key] = pairs.get(key)
             if value is not None:
                 pairs[key] = value
-                self.size += len(value) + (len(key) if old is None else 0)
+                size += len(value) + (len(key) if old is None else 0)
             elif old is not None:
                 del pairs[key]
-                self.size -= len(key)
+                size -= len(key)
             if old is not None:
-                self.size -= len(old)
+                size -= len(old)
+        self.size += size
+        return before
 
     def forget_before(self, version: int) -> None:
         """Drop undo records that neither ``version`` nor an open view needs."""

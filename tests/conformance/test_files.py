@@ -1,14 +1,8 @@
-"""The built-in backends pass the whole kit."""
+"""The files backend passes the whole kit; object stores are with the tests of the checkpoint log."""
 
 import pytest
 
 from holdfast.conformance import Backend, ProviderContract
-
-
-class TestMemory(ProviderContract):
-    @pytest.fixture
-    def backend(self, tmp_path):
-        return Backend("memory", str(tmp_path / "state"))
 
 
 class TestFilesOnLocalDisk(ProviderContract):
