@@ -1,9 +1,11 @@
 """Object stores on loopback for tests: started by fixtures, ended by the same fixtures, by process id."""
 
 import contextlib
+import ctypes
 import http.client
 import json
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -43,20 +45,32 @@ def free_port():
 
 
 @contextlib.contextmanager
-def running(command, ready_url, log):
-    """Run a server until the block ends; it must answer HTTP first."""
+def running(command, ready_url, log, grace=15):
+    """Run a server until the block ends; it must answer HTTP first, and has ``grace`` seconds to end."""
     with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent,  # no fixture ends anything when the test run itself is killed
+        )
         try:
             wait_until_ready(process, ready_url, log)
             yield
         finally:
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(grace)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(15)
+
+
+def end_with_parent():
+    """Ask Linux for a signal when the parent is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
 
 
 def wait_until_ready(process, url, log):
@@ -141,8 +155,7 @@ def gcs_server(tmp_path_factory):
 def seaweedfs_server(tmp_path_factory):
     """S3, by a real server."""
     folder = tmp_path_factory.mktemp("seaweedfs")
-    port = free_port()
-    master, volume, filer = grpc_ports(3)
+    port, master, volume, filer = grpc_ports(4)
     (folder / "data").mkdir()
     identity = {
         "name": "holdfast",
@@ -154,11 +167,17 @@ def seaweedfs_server(tmp_path_factory):
     command = [str(weed if weed.exists() else shutil.which("weed")), "server", f"-dir={folder / 'data'}"]
     command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}"]
     command += ["-filer", f"-filer.port={filer}", "-s3", f"-s3.port={port}", f"-s3.config={folder / 's3.json'}"]
-    command += ["-s3.port.iceberg=0", "-volume.max=20", "-master.volumeSizeLimitMB=256"]
-    with running(command, f"127.0.0.1:{port}/status", folder / "log"):
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20", "-master.volumeSizeLimitMB=256"]
+    with running(command, f"127.0.0.1:{port}/status", folder / "log", grace=2):
         server = Server("s3a", f"http://127.0.0.1:{port}", s3_options(f"http://127.0.0.1:{port}"))
         make_s3_bucket(server)
         yield server
+    for used in (port, master, volume, filer):
+        for left in (
+            *Path("/tmp").glob(f"seaweedfs-*-{used}.sock"),
+            *Path("/tmp").glob(f"seaweedfs-*-{used + 10000}.sock"),
+        ):
+            left.unlink(missing_ok=True)
 
 
 def grpc_ports(count):

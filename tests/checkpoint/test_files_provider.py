@@ -4,10 +4,12 @@ import logging
 
 import pytest
 
+from holdfast.checkpoint.schema_files import read_state_schema
 from holdfast.checkpoint.storage import Folder
 from holdfast.conformance import Backend
-from holdfast.errors import MissingVersion, Unavailable
+from holdfast.errors import InvalidSchema, MissingVersion, Unavailable
 from holdfast.plugins.registry import installed_providers
+from holdfast.rows import ddl
 from holdfast_files import HDFSBackedStateStoreProvider
 from holdfast_files.undo_map import UndoMap
 
@@ -79,7 +81,7 @@ def test_the_next_batch_loads_nothing(backend, reads):
     for version in range(5):
         commit(provider, version, {row(version): row(version)})
     # One delta per open is read to see whether another executor made that version again.
-    assert sorted(reads) == ["1.delta", "2.delta", "3.delta", "4.delta"]
+    assert sorted(set(reads) - {"schema"}) == ["1.delta", "2.delta", "3.delta", "4.delta"]
     assert values(provider)["loadedMapCacheMissCount"] == 0
     assert values(provider)["numDeltasRead"] == 0
 
@@ -155,6 +157,28 @@ def test_the_checkpoint_that_is_gone(backend, tmp_path):
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(MissingVersion, match=r"1\.delta is missing"):
         provider.get_store(1)
+
+
+# The schema
+
+
+def test_the_schema_is_where_spark_puts_it(backend, tmp_path):
+    for partition in (1, 0):
+        commit(backend.open(partition_id=partition), 0, {row("a"): row("1")})
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("schema")] == ["state/0/0/_metadata/schema"]
+    stored = read_state_schema(Folder.open(f"{backend.checkpoint_root}/0/0"))
+    assert ddl(stored.key) == "name string, part int"
+    assert ddl(stored.value) == "n bigint, text string"
+
+
+def test_another_schema_is_refused_with_both(backend):
+    commit(backend.open(value_schema="n long not null, m map<string, array<int>>"), 0, {row("a"): row("1")})
+    backend.open(value_schema="total long, m map<string, array<int>>")
+    for partition in (0, 3):
+        with pytest.raises(InvalidSchema) as refused:
+            backend.open(partition_id=partition, value_schema="n string, m map<string, array<int>>")
+        assert "n bigint" in str(refused.value)
+        assert "n string" in str(refused.value)
 
 
 # The map

@@ -14,6 +14,7 @@ from places import make_place, no_sleep
 from servers import BUCKET, Proxy
 
 from holdfast.checkpoint.failures import is_transient
+from holdfast.checkpoint.filesystems import filesystem_class
 from holdfast.checkpoint.storage import Folder, MissingFile, Patience
 from holdfast.errors import Fenced, InvalidSetting, Unavailable
 
@@ -29,8 +30,8 @@ class TestServersInTrouble:
     @pytest.mark.parametrize("trouble", [(503, SLOW_DOWN), (503, b""), (500, b""), (429, b""), (502, b"oops"), "reset"])
     def test_transient_errors_are_retried(self, proxied, trouble, request, monkeypatch):
         folder, proxy, pauses = proxied
-        hasty = SimpleNamespace(sleep=lambda seconds: asyncio.sleep(0))
-        monkeypatch.setattr("gcsfs.retry.asyncio", hasty)
+        if "gcs" in request.node.callspec.id:
+            monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=lambda seconds: asyncio.sleep(0)))
         proxy.answers += [trouble, trouble]
         folder.publish("1.delta", b"content")
         assert len(proxy.asked) == 3
@@ -97,6 +98,8 @@ class TestServersInTrouble:
         assert pauses == []
 
     def test_no_such_bucket(self, remote):
+        if remote.kind == "seaweedfs":
+            pytest.skip("it makes the bucket")
         folder = Folder.open(remote.url.replace(BUCKET, "no-such-bucket-at-all"), remote.options)
         with pytest.raises(Unavailable, match="no-such-bucket-at-all"):
             folder.publish("1.delta", b"x")
@@ -131,6 +134,7 @@ class TestPatience:
         assert len(calls) == 1
 
     def test_what_the_libraries_raise(self):
+        filesystem_class("gcs")  # the only right way to import gcsfs for the first time
         import aiohttp
         import botocore.exceptions as boto
         import gcsfs.retry

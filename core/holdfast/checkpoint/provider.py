@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.schema_files import StateSchema, check_compatible, read_state_schema, write_state_schema
 from holdfast.checkpoint.storage import Folder
 from holdfast.contract.buffered import BufferedStateStore, StateView
 from holdfast.contract.capabilities import Capability
@@ -89,9 +91,27 @@ class CheckpointedProvider(VersionedProvider):
         self._log = CheckpointLog(
             Folder.open(self.store_id.store_checkpoint_location(), self.fs_options), self.conf.compression_codec
         )
+        self._unwritten_schema = self._check_schema()
         self._map = self.make_map()
         self._final = 0
         self._counts: Counter[StateStoreCustomMetric] = Counter()
+
+    def _check_schema(self) -> StateSchema | None:
+        """Compare with the schema that the state has; returns the one to write if it has none and that is ours to do.
+
+        Like Spark's, the schema of a store is in the folder of its partition 0.
+        """
+        schema = StateSchema(self.key_schema, self.value_schema)
+        stored = read_state_schema(self._first_partition())
+        if stored is not None:
+            check_compatible(stored, schema, self._first_partition().shown)
+        elif self.store_id.partition_id == 0:
+            return schema.all_nullable()
+        return None
+
+    def _first_partition(self) -> Folder:
+        first = dataclasses.replace(self.store_id, partition_id=0)
+        return Folder.open(first.store_checkpoint_location(), self.fs_options)
 
     @property
     def location(self) -> str:
@@ -173,6 +193,10 @@ class CheckpointedProvider(VersionedProvider):
                 # A delta on top of the new base would be a mixture. That another executor replaces the base is the
                 # guard's to prevent: looking into the log at every commit would not close the gap, only narrow it.
                 raise Fenced(f"version {base} of {self.location} was made again while this store was open")
+        if self._unwritten_schema is not None:
+            # Before the first version, so that there is no state whose schema nobody knows.
+            write_state_schema(self._first_partition(), self._unwritten_schema)
+            self._unwritten_schema = None
         # Outside the lock: others may read while this waits for the storage and the guard.
         identity = self._log.append(base + 1, changes, ask)
         with self._lock:

@@ -72,6 +72,10 @@ class StateSchema:
         """Spark's JSON of the value's schema."""
         return spark_json(self.value) if self.spelling is None else self.spelling[1]
 
+    def all_nullable(self) -> StateSchema:
+        """The same with everything nullable, as Spark stores it: nullability may be tightened later, never relaxed."""
+        return StateSchema(*(pa.schema([_nullable(column) for column in rows]) for rows in (self.key, self.value)))
+
     @classmethod
     def from_json(cls, key: str, value: str, where: str) -> StateSchema:
         """Read Spark's JSON of both; ``where`` is for the message of CorruptState if it is not that.
@@ -182,6 +186,18 @@ def _children(data_type: pa.DataType) -> list[pa.Field] | None:
     if pa.types.is_list(data_type):
         return [data_type.value_field]
     return list(data_type) if pa.types.is_struct(data_type) else None
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(inner) for inner in kind])
+    elif pa.types.is_map(kind):
+        # Keys are never null.
+        kind = pa.map_(_nullable(kind.key_field).with_nullable(False), _nullable(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    return pa.field(field.name, kind)
 
 
 def _shown(data_type: pa.DataType) -> str:
