@@ -1,0 +1,72 @@
+"""Runs every benchmark and writes docs/benchmarks.md from what they measured.
+
+    python tests/bench/report.py
+
+Exits with 1 if a target was missed; the page says so too.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+
+INTRODUCTION = """# Benchmarks
+
+Ratios within one run on one machine, so that a busy or slow machine does not change them much; the best of several
+alternating repeats counts. This page is generated: `tox -e bench` measures anew and writes it.
+
+"""
+
+
+def run(name):
+    """The figures of one benchmark."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "figures.json")
+        subprocess.run([sys.executable, HERE / name, "--json", output], check=False, stdout=sys.stderr)
+        return json.loads(output.read_text())
+
+
+def measured():
+    """What each row of the page says: what was measured, the figure, and whether the target is met."""
+    rows = run("bench_rows.py")
+    for result in rows["results"]:
+        for kind in ("encode", "decode"):
+            if f"{kind}_ratio" in result:
+                ratio, target = result[f"{kind}_ratio"], rows["target"]
+                yield f"{kind} {result['rows']} rows in bulk, times a per-row `struct` loop", ratio, ">=", target
+    scaling, publishing = run("bench_store.py")
+    yield f"files: commit of {scaling['work']} (ratio)", scaling["commit_ratio"], "<=", 1.3
+    yield f"files: open the next version, {scaling['work']} (ratio)", scaling["open_ratio"], "<=", 1.3
+    work = publishing["work"]
+    yield f"files: {work}, local disk with fsync, times `lz4.block.compress`", publishing["publish_ratio"], "<=", 4.0
+    load = run("bench_load.py")
+    yield f"files: load a snapshot of {load['keys']:,} keys, times Spark's warm state reader", load["ratio"], "<=", 1.0
+
+
+def main():
+    lines, missed = [], 0
+    for what, figure, sense, target in measured():
+        met = figure >= target if sense == ">=" else figure <= target
+        missed += not met
+        lines.append(f"| {what} | {figure:.2f} | {sense} {target:g} | {'yes' if met else '**no**'} |\n")
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "pyarrow", "numpy", "lz4")
+    )
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {versions}.\n\n"
+    table = "| measured | figure | target | met |\n| --- | --- | --- | --- |\n" + "".join(lines)
+    PAGE.write_text(INTRODUCTION + machine + table)
+    print(PAGE.read_text())
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
