@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "plugins": BASE | {"contract", "rows"},
     "spark": BASE | {"contract", "plugins", "rows"},
     "conformance": BASE | {"contract", "plugins", "rows"},
-    "cli": BASE | {"contract", "plugins", "rows", "spark"},
+    "cli": BASE | {"checkpoint", "contract", "plugins", "rows", "spark"},
     "__main__": {"cli"},
 }
 MAY_IMPORT_PYSPARK = {"spark", "continuous"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import fsspec
+from fsspec.asyn import reset_lock
 from fsspec.utils import tokenize
 
 from holdfast.checkpoint.failures import Redactor
@@ -27,6 +28,9 @@ WITHOUT_HOST = frozenset({"file", "gcs", "memory", "s3"})
 """Protocols that reach the same store whatever the URL says."""
 
 _shared: dict[str, Filesystem] = {}
+
+# fsspec's thread does not survive a fork, and its lock may be held in one; early versions leave both to the user.
+os.register_at_fork(after_in_child=reset_lock)
 
 
 def nothing() -> None:
@@ -55,6 +59,13 @@ class Filesystem:
     def path_of(self, url: str) -> str:
         """Return the path in a URL that only its own filesystem understands."""
         return str(type(self.fs)._strip_protocol(url)).rstrip("/")  # noqa: SLF001 -- fsspec has no public name for it
+
+    def entries(self, path: str) -> list[dict[str, Any]]:
+        """Return what is in a folder, as fsspec describes it; FileNotFoundError if there is no folder."""
+        if self.protocol == "file":
+            return local_entries(path)
+        self.fs.invalidate_cache()
+        return list(self.fs.ls(path, detail=True))
 
     def call(
         self,
@@ -108,6 +119,19 @@ def filesystem_class(protocol: str) -> Any:
         raise InvalidRequest(
             f"fsspec knows no filesystem {protocol!r}; is the package installed that has it?"
         ) from unknown
+
+
+def local_entries(folder: str) -> list[dict[str, Any]]:
+    """List a local folder while others write to it: early versions of fsspec then call it missing."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                size = entry.stat().st_size
+            except FileNotFoundError:
+                continue
+            found.append({"name": entry.path, "size": size, "type": "directory" if entry.is_dir() else "file"})
+    return found
 
 
 def options_in_url(kind: Any, protocol: str, url: str) -> dict[str, Any]:

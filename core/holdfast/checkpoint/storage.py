@@ -141,7 +141,9 @@ class Folder:
     def _entries(self) -> Iterable[tuple[str, str, Any]]:
         """Yield name, type and size of what is directly in the folder."""
         try:
-            entries: Entries = self._call(f"list {self.shown}", self._fresh_listing, absent=True)
+            entries: Entries = self._call(
+                f"list {self.shown}", lambda _: self._filesystem.entries(self._path or "/"), absent=True
+            )
         except MissingFile:
             return
         for entry in entries:
@@ -153,7 +155,3 @@ class Folder:
                 yield path.rstrip("/").rpartition("/")[2], entry["type"], entry["size"]
             elif path.lstrip("/") == self._path.lstrip("/") and entry["type"] == "file":
                 raise Unavailable(f"cannot list {self.shown}: it is a file, not a folder")
-
-    def _fresh_listing(self, fs: Any) -> Entries:
-        fs.invalidate_cache()
-        return list(fs.ls(self._path or "/", detail=True))

@@ -58,12 +58,12 @@ def _walk(provider: StateStoreProvider, console: Console) -> None:
                 before = store.get(key)
                 count, total = totals.decode_one(before) if before else (0, 0)
                 store.put(key, totals.encode_one((count + 1, total + amount)))
+            batch = f"batch {version}, {'1 order' if len(orders) == 1 else f'{len(orders)} orders'}"
             if commit:
-                new = store.commit()
-                console.print(f"batch {version}: {len(orders)} orders, committed version {new}")
+                console.print(f"{batch}: committed version {store.commit()}")
             else:
                 store.abort()
-                console.print(f"batch {version}: {len(orders)} orders, [yellow]aborted[/]: the task failed")
+                console.print(f"{batch}: [yellow]aborted[/], the task failed")
 
     for version, orders in enumerate(BATCHES[:2]):
         add(version, orders)
