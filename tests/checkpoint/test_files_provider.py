@@ -124,6 +124,31 @@ def test_maintenance_snapshots_only_what_is_final(backend, tmp_path):
     assert len(read(backend.open(), 4)) == 4
 
 
+@pytest.mark.parametrize("moment", ["before the snapshot is written", "before it is checked"])
+def test_a_snapshot_of_a_version_that_a_later_run_replaces(backend, tmp_path, monkeypatch, moment):
+    old_run = backend.with_conf(stateStore__minDeltasForSnapshot="1").open()
+    for version in range(3):
+        commit(old_run, version, {row(version): row("old")})
+    with old_run.get_store(3):
+        pass
+    new_run = backend.open()
+    write_snapshot = old_run._log.write_snapshot
+
+    def interrupted(version, pairs):
+        pairs = list(pairs)
+        if moment == "before it is checked":
+            size = write_snapshot(version, pairs)
+            commit(new_run, 2, {row("x"): row("new")})
+            return size
+        commit(new_run, 2, {row("x"): row("new")})
+        return write_snapshot(version, pairs)
+
+    monkeypatch.setattr(old_run._log, "write_snapshot", interrupted)
+    old_run.do_maintenance()
+    assert read(backend.open(), 3) == {row(0): row("old"), row(1): row("old"), row("x"): row("new")}
+    assert not list(tmp_path.rglob("*.snapshot"))
+
+
 def test_failing_maintenance_is_logged_and_harmless(backend, monkeypatch, caplog):
     provider = backend.with_conf(stateStore__minDeltasForSnapshot="1").open()
     for version in range(4):

@@ -53,11 +53,14 @@ def identity_of(data: bytes) -> str:
 class CheckpointLog:
     """Reads and writes the log of one store. Only one thread publishes at a time; others may read."""
 
-    def __init__(self, folder: Folder, codec: str) -> None:
+    def __init__(self, folder: Folder, codec: str, *, row_checksums: bool = False) -> None:
+        """``row_checksums`` is for reading what Spark wrote with that setting: see `decode_records`."""
         self.folder = folder
         self._codec = codec
+        self._row_checksums = row_checksums
         self._lock = Lock()
         self._chain: Chain | None = None
+        self._has_appended = False
         self.snapshots_repaired = 0
 
     def refresh(self) -> Chain:
@@ -117,7 +120,7 @@ class CheckpointLog:
         name = snapshot_name(version)
         where = self._where(name)
         data = decompress(self.folder.read(name), where)
-        keys, values = decode_records(data, where, allow_removed=False)
+        keys, values = decode_records(data, where, allow_removed=False, row_checksums=self._row_checksums)
         return Piece(version, True, keys, values, None)
 
     def _pieces(self, route: Route) -> Iterator[Piece]:
@@ -131,7 +134,7 @@ class CheckpointLog:
                 raise MissingVersion(f"the chain of {self.folder.shown} has a hole: {error}") from error
             for name, version, data in zip(names[start:], versions[start:], contents, strict=False):
                 where = self._where(name)
-                keys, values = decode_records(decompress(data, where), where)
+                keys, values = decode_records(decompress(data, where), where, row_checksums=self._row_checksums)
                 yield Piece(version, False, keys, values, identity_of(data))
             now = monotonic()
             if now - reported > _PROGRESS_AFTER_SECONDS:
@@ -148,19 +151,34 @@ class CheckpointLog:
         What lies above belongs to a future that did not happen, and is set aside once ``ask`` has
         said yes.
         """
-        data = compress(encode_records(list(changes), list(changes.values())), self._codec)
-        chain = self._known()
+        data = compress(encode_records(changes.keys(), changes.values()), self._codec)
+        chain = self._known() if self._has_appended else self.refresh()
+        # In the ordinary case the version is new, and nothing is listed.
+        may_be_made_again = not self._has_appended or version <= chain.newest
 
         def ask_and_set_aside() -> None:
             ask()
-            for name in chain.above(version - 1):
-                log.warning("Setting aside %s: version %d is made again", self._where(name), version)
-                chain.aside.add(self.folder.set_aside(name))
-                chain.discard(name)
+            self._set_aside_above(version - 1)
 
         self.folder.publish(delta_name(version), data, ask_and_set_aside)
+        self._has_appended = True
         chain.deltas.add(version)
+        if may_be_made_again:
+            # Maintenance of an earlier run may have been about to write a snapshot of the version that was replaced.
+            # It looks at the delta after writing, we look for snapshots after replacing: one of us sees the other.
+            self.refresh()
+            self._set_aside_above(version - 1)
         return identity_of(data)
+
+    def _set_aside_above(self, base: int) -> None:
+        chain = self._known()
+        for name in chain.above(base):
+            log.warning("Setting aside %s: version %d is made again", self._where(name), base + 1)
+            try:
+                chain.aside.add(self.folder.set_aside(name))
+            except MissingFile:
+                log.info("%s is already gone", self._where(name))
+            chain.discard(name)
 
     def start_at(self, version: int) -> None:
         """Give a state that begins empty at ``version`` a beginning of its chain."""
@@ -168,11 +186,16 @@ class CheckpointLog:
 
     def write_snapshot(self, version: int, pairs: Iterable[tuple[bytes, bytes]]) -> int:
         """Publish everything in ``version``; returns the size of the file."""
-        pairs = list(pairs)
-        data = compress(encode_records([key for key, _ in pairs], [value for _, value in pairs]), self._codec)
+        state = dict(pairs)
+        data = compress(encode_records(state.keys(), state.values()), self._codec)
         self.folder.publish(snapshot_name(version), data)
         self._known().snapshots.add(version)
         return len(data)
+
+    def withdraw_snapshot(self, version: int) -> None:
+        """Take a snapshot back that turned out to be of a version that was replaced."""
+        self.folder.remove([snapshot_name(version)])
+        self._known().discard(snapshot_name(version))
 
     def deltas_since_snapshot(self, version: int) -> int:
         """How many deltas loading ``version`` takes."""

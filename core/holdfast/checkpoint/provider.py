@@ -223,10 +223,14 @@ class CheckpointedProvider(VersionedProvider):
                 return
             if self._log.deltas_since_snapshot(version) <= self.conf.min_deltas_for_snapshot:
                 return
-            view = self._map.view(version)
+            view = self._held_view(version)
         started = monotonic()
         try:
             size = self._log.write_snapshot(version, view.entries())
+            if self._log.identity(version) != view.identity:
+                # Made again meanwhile, by a later run: see CheckpointLog.append.
+                self._log.withdraw_snapshot(version)
+                return
         finally:
             view.close()
         self._counts[SNAPSHOT_BYTES] += size
