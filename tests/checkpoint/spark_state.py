@@ -87,14 +87,14 @@ def committed_batches(checkpoint):
 # What we make of it
 
 
-def our_log(folder, codec="lz4"):
-    return CheckpointLog(Folder.open(str(folder)), codec)
+def our_log(folder, codec="lz4", **options):
+    return CheckpointLog(Folder.open(str(folder)), codec, **options)
 
 
-def our_state(folder, version):
+def our_state(folder, version, **options):
     """The pairs of one version, as Holdfast reads them from the files."""
     state = {}
-    for piece in our_log(folder).load(version):
+    for piece in our_log(folder, **options).load(version):
         if piece.is_snapshot:
             state = {}
         for key, value in zip(piece.keys, piece.values, strict=True):

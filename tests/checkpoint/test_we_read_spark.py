@@ -228,7 +228,6 @@ def test_a_real_query_is_read_as_spark_reads_it(spark, tmp_path, query, mode, st
         assert (removed > 0) == removes
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the log cannot be told that rows carry checksums")
 def test_rows_with_checksums_are_read_as_spark_reads_them(spark, tmp_path):
     """Spark 4.1 and later write them on request; only the offset log tells of it."""
     if spark.version.startswith("4.0."):
@@ -240,4 +239,4 @@ def test_rows_with_checksums_are_read_as_spark_reads_them(spark, tmp_path):
         (store,) = stores_of(checkpoint)
         theirs = spark_state(spark, store, 1, *read_schema_file(store.schema_file))
         assert len(theirs) == 2
-        assert our_state(store.folder, 1) == theirs
+        assert our_state(store.folder, 1, row_checksums=True) == theirs
