@@ -95,7 +95,7 @@ class BufferedReadStore(ReadStateStore):
 
     def get_many(self, keys: Sequence[BytesLike]) -> list[bytes | None]:
         self._lifecycle.check("get")
-        return self._view.get_many([_row(key, "Key") for key in keys])
+        return self._view.get_many(_rows(keys, "Key"))
 
     def iterator(self) -> Iterator[Pair]:
         self._lifecycle.check("iterator")
@@ -163,7 +163,7 @@ class BufferedStateStore(BufferedReadStore, StateStore):
 
     def get_many(self, keys: Sequence[BytesLike]) -> list[bytes | None]:
         self._lifecycle.check("get")
-        rows = [_row(key, "Key") for key in keys]
+        rows = _rows(keys, "Key")
         changes = self._changes
         if not changes:
             return self._view.get_many(rows)
@@ -179,9 +179,8 @@ class BufferedStateStore(BufferedReadStore, StateStore):
         self._lifecycle.check("put")
         if len(keys) != len(values):
             raise InvalidRequest(f"put_many got {len(keys)} keys and {len(values)} values")
-        # Build first, so that a bad row in the middle leaves nothing half put.
-        rows = {_row(key, "Key"): _row(value, "Value") for key, value in zip(keys, values, strict=True)}
-        self._changes.update(rows)
+        # Both are looked at first, so that a bad row in the middle leaves nothing half put.
+        self._changes.update(zip(_rows(keys, "Key"), _rows(values, "Value"), strict=True))
 
     def remove(self, key: BytesLike) -> None:
         self._lifecycle.check("remove")
@@ -189,7 +188,7 @@ class BufferedStateStore(BufferedReadStore, StateStore):
 
     def remove_many(self, keys: Sequence[BytesLike]) -> None:
         self._lifecycle.check("remove")
-        self._changes.update(dict.fromkeys([_row(key, "Key") for key in keys]))
+        self._changes.update(dict.fromkeys(_rows(keys, "Key")))
 
     def commit(self) -> int:
         self._lifecycle.check("commit")
@@ -249,6 +248,13 @@ def _row(row: BytesLike, what: str) -> bytes:
     if not isinstance(row, (bytes, bytearray, memoryview)):
         raise InvalidRequest(f"{what} must be an encoded row (bytes), not {type(row).__name__}")
     return bytes(row)
+
+
+def _rows(rows: Sequence[BytesLike], what: str) -> list[bytes]:
+    """Immutable copies; nothing is called per row in the ordinary case that all are ``bytes``."""
+    if set(map(type, rows)) <= {bytes}:
+        return list(rows)  # type: ignore[arg-type]
+    return [_row(row, what) for row in rows]
 
 
 def _merged(entries: Iterable[Pair], changes: Changes) -> Iterator[Pair]:
