@@ -2,9 +2,9 @@
 
     python tests/bench/bench_load.py [--keys 1000000] [--repeats 7] [--json FILE]
 
-A real query makes the checkpoint, and a state of one partition is put beside it as one snapshot. Holdfast opens it in a
-new provider each time; Spark counts it with `spark.read.format("statestore")`, in a JVM that has done so before. The two
-alternate and the best of each counts. Exits with 1 if Holdfast is slower.
+A real query makes the checkpoint, and a state of one partition is put beside it as one snapshot. Holdfast opens it in
+a new provider each time; Spark counts it with `spark.read.format("statestore")`, in a JVM that has done so before.
+The two alternate and the best of each counts. Exits with 1 if Holdfast is slower.
 """
 
 from __future__ import annotations
