@@ -309,6 +309,8 @@ def type_ddl(data_type: pa.DataType) -> str:
         return f"array<{type_ddl(data_type.value_type)}>"
     if pa.types.is_struct(data_type):
         return f"struct<{','.join(_column_ddl(field, ':') for field in data_type)}>"
+    if pa.types.is_null(data_type):
+        return "void"  # not in the table: no schema that people write may have it
     return _SPELLED.get(data_type, str(data_type))
 
 
