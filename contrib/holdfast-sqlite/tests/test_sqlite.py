@@ -146,6 +146,16 @@ def test_a_foreign_database(backend, tmp_path):
         commit(backend.open(), 1)
 
 
+def test_a_database_of_somebody_else(backend, tmp_path):
+    import sqlite3
+
+    path = tmp_path / "state" / "0" / "0" / "default" / "state.sqlite"
+    path.parent.mkdir(parents=True)
+    sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
+    with pytest.raises(CorruptState, match="has format 0"):
+        backend.open()
+
+
 def test_an_error_of_the_guard_is_not_blamed_on_the_database(backend):
     class Silent(holdfast.CommitGuard):
         def before_publish(self, store):

@@ -7,9 +7,10 @@ commit writes only what changed.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.errors import CorruptState, Fenced, IllegalState, InvalidRequest, MissingVersion, Unavailable
@@ -23,13 +24,13 @@ FORMAT = 1
 _WAY_OUT = "give the checkpoint, or spark.holdfast.sqlite.directory, a folder that can be written to"
 
 _SCHEMA = """
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS entry (
+BEGIN;
+CREATE TABLE entry (
     key BLOB NOT NULL, version INTEGER NOT NULL, value BLOB, PRIMARY KEY (key, version)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS entry_by_version ON entry (version);
-CREATE TABLE IF NOT EXISTS version (number INTEGER PRIMARY KEY, identity TEXT NOT NULL, num_keys INTEGER NOT NULL);
-INSERT OR IGNORE INTO version VALUES (0, '', 0);
+CREATE INDEX entry_by_version ON entry (version);
+CREATE TABLE version (number INTEGER PRIMARY KEY, identity TEXT NOT NULL, num_keys INTEGER NOT NULL);
+INSERT INTO version VALUES (0, '', 0);
 PRAGMA user_version = 1;
 COMMIT;
 """
@@ -51,23 +52,39 @@ class Database:
     def create(self) -> None:
         """Make the file and its tables unless they are there."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._create_whole()
         except OSError as error:
             raise InvalidRequest(f"SQLite database {self.path} cannot be used: {error}; {_WAY_OUT}") from error
         with self.errors():
             connection = self.connect()
             try:
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
-                if found not in (0, FORMAT):
-                    raise CorruptState(
-                        f"{self.path} has format {found}, this version of holdfast-sqlite reads {FORMAT};"
-                        " install the version that wrote it, or use a new checkpoint"
-                    )
-                if found == 0:
-                    connection.execute("PRAGMA journal_mode = WAL")
-                    connection.executescript(_SCHEMA)
             finally:
                 connection.close()
+        if found != FORMAT:
+            raise CorruptState(
+                f"{self.path} has format {found}, this version of holdfast-sqlite reads {FORMAT};"
+                " install the version that wrote it, or use a new checkpoint"
+            )
+
+    def _create_whole(self) -> None:
+        # Under another name first: two processes that set up one file at once are in each other's way, and a crash
+        # would leave half a database.
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        try:
+            with self.errors():
+                connection = sqlite3.connect(draft, isolation_level=None)
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.executescript(_SCHEMA)
+                finally:
+                    connection.close()
+            with suppress(FileExistsError):
+                os.link(draft, self.path)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def connect(self) -> sqlite3.Connection:
         """A new connection in autocommit mode; transactions are begun by hand."""
