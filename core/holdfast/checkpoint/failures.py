@@ -77,6 +77,10 @@ _GCS_BUCKET = re.compile(r"b/[^/]+/o")
 """All that gcsfs says when there is no such bucket: the path that it asked for."""
 
 
+_JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at [\w.$]+\(.*", re.DOTALL)
+"""Where a Java server goes on with the methods that it was in; as it is, or quoted once more."""
+
+
 class MissingFile(MissingVersion):
     """The file is not there."""
 
@@ -157,7 +161,7 @@ class Redactor:
 
     def explain(self, error: BaseException) -> str:
         """Return the store's own message."""
-        text = " ".join(str(error).split())
+        text = " ".join(_JAVA_STACK.sub("", str(error)).split())
         return self(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
     def may_show(self, error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,6 +27,12 @@ EXTRAS = frozenset({"gcs", "s3"})
 
 WITHOUT_HOST = frozenset({"file", "gcs", "memory", "s3"})
 """Protocols that reach the same store whatever the URL says."""
+
+INHERITED_FOR = 4.0
+"""Seconds for which a forked child may get its parent's connections to DataNodes from hdfs-native, and hang on them.
+
+A new instance does not help. With hdfs-native 0.14.7, a read right after the fork hangs, one 4 s later does not.
+"""
 
 _shared: dict[str, Filesystem] = {}
 
@@ -54,6 +61,8 @@ class Filesystem:
     def fs(self) -> Any:
         """The instance of this process."""
         made = self._made.get(os.getpid())
+        if made is None and self._made and self.protocol == "hdfs":
+            time.sleep(INHERITED_FOR)
         return made if made is not None else self._made.setdefault(os.getpid(), self._make())
 
     def path_of(self, url: str) -> str:
@@ -92,6 +101,9 @@ class Filesystem:
             ) from (wrong if self.redact.may_show(wrong) else None)
         if self.protocol == "s3":
             made.retries = 1  # an attribute: s3fs has no option for it
+        if self.protocol == "hdfs":
+            # Ours are paths already; taken for URLs, "a?b", "a#b" and "a;b" would all be the file "a".
+            made._strip_protocol = str  # noqa: SLF001 -- fsspec has no public name for it
         return made
 
 

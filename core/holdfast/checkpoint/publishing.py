@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 OBJECT_STORES = frozenset({"abfs", "az", "gcs", "memory", "oss", "s3"})
 """Protocols where one PUT is atomic and a rename is a copy. Only those known to be so."""
 
+REPLACING = frozenset({"hdfs_native"})
+"""Packages whose rename replaces the target in one step when told to, so that its failure has another reason."""
+
 
 class Publishing(ABC):
     """Writes, moves and removes files on one kind of filesystem."""
@@ -149,10 +152,11 @@ class RenamingPublishing(Publishing):
     def _rename(self, fs: Any, source: str, target: str) -> None:
         takes = inspect.signature(fs.mv).parameters.values()
         overwrite = any(p.name == "overwrite" or p.kind is p.VAR_KEYWORD for p in takes)
+        replaces = type(fs).__module__.partition(".")[0] in REPLACING
         try:
             fs.mv(source, target, **({"overwrite": True} if overwrite else {}))
         except Exception:
-            if not (fs.exists(source) and fs.exists(target)):
+            if replaces or not (fs.exists(source) and fs.exists(target)):
                 raise
             # This filesystem's rename does not replace. Only for an overwrite, and only here, a crash between the
             # two steps leaves no file; the version is then missing, never wrong.
