@@ -23,7 +23,8 @@ class UndoMap(StateMap):
     """The newest version and a few before it."""
 
     def __init__(self, versions: int) -> None:
-        self._keep = max(1, versions)
+        # The newest and the one before: a batch that runs again opens that one, and maintenance snapshots it.
+        self._keep = max(2, versions)
         self._lock = Lock()
         self._state = _State({}, 0)
         self._identities: dict[int, str | None] = {0: None}

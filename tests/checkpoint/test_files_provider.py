@@ -1,13 +1,15 @@
 """The default provider: what it keeps, reads and writes, and what it says."""
 
 import logging
+from threading import Event, Thread
 
 import pytest
 
+from holdfast import CommitGuard
 from holdfast.checkpoint.schema_files import read_state_schema
 from holdfast.checkpoint.storage import Folder
 from holdfast.conformance import Backend
-from holdfast.errors import InvalidSchema, MissingVersion, Unavailable
+from holdfast.errors import Fenced, InvalidSchema, MissingVersion, Unavailable
 from holdfast.plugins.registry import installed_providers
 from holdfast.rows import ddl
 from holdfast_files import HDFSBackedStateStoreProvider
@@ -112,6 +114,86 @@ def test_a_look_into_the_past_does_not_unload_the_present(backend, reads):
     assert values(provider)["loadedMapCacheMissCount"] == misses + 1
     assert len(read(provider, 10)) == 10
     assert values(provider)["loadedMapCacheMissCount"] == misses + 1
+
+
+def test_a_new_provider_takes_the_snapshot(backend, reads):
+    provider = backend.with_conf(stateStore__minDeltasForSnapshot="5").open()
+    for version in range(30):
+        commit(provider, version, {row(version): row(version)})
+    provider.do_maintenance()
+    reads.clear()
+    assert len(read(backend.open(), 30)) == 30
+    assert sorted(set(reads) - {"schema"}) == ["29.snapshot", "30.delta"]
+
+
+def test_catching_up_over_a_damaged_delta_takes_the_snapshot(backend):
+    behind, ahead = backend.open(), backend.with_conf(stateStore__minDeltasForSnapshot="1").open()
+    for version in range(8):
+        commit(ahead, version, {row(version): row(version)})
+        if version == 2:
+            assert len(read(behind, 3)) == 3
+    with ahead.get_store(8):
+        ahead.do_maintenance()
+    folder = Folder.open(f"{backend.checkpoint_root}/0/0")
+    folder.publish("5.delta", b"damaged")
+    assert len(read(behind, 8)) == 8
+
+
+def test_versions_that_differ_only_below_are_told_apart(backend):
+    lingering, other = backend.open(), backend.open()
+    for provider, text in ((lingering, "old"), (other, "new")):
+        commit(provider, 0, {row("x"): row(text)})
+        commit(provider, 1, {})
+    assert read(lingering, 2) == {row("x"): row("new")}
+
+
+@pytest.mark.parametrize("in_memory", ["0", "1", "2"])
+def test_maintenance_keeps_the_log_short_beside_a_writer(backend, tmp_path, in_memory):
+    frugal = backend.with_conf(
+        maxBatchesToRetainInMemory=in_memory, minBatchesToRetain="3", stateStore__minDeltasForSnapshot="2"
+    )
+    provider = frugal.open()
+    stop = Event()
+
+    def maintain():
+        while not stop.is_set():
+            provider.do_maintenance()
+
+    thread = Thread(target=maintain)
+    thread.start()
+    try:
+        for version in range(150):
+            commit(provider, version, {row(version % 10): row(version)})
+    finally:
+        stop.set()
+        thread.join()
+    provider.do_maintenance()
+    assert len(list(tmp_path.rglob("*.*"))) < 15
+    assert len(read(frugal.open(), 150)) == 10
+
+
+def test_what_a_crash_left_unfinished_goes_with_its_version(backend, tmp_path):
+    frugal = backend.with_conf(minBatchesToRetain="1", stateStore__minDeltasForSnapshot="1")
+    provider = frugal.open()
+    commit(provider, 0, {row("a"): row("1")})
+    leftover = tmp_path / "state" / "0" / "0" / ".1.delta.0123456789abcdef.tmp"
+    leftover.write_bytes(b"half")
+    for version in range(1, 8):
+        commit(provider, version, {row("a"): row(version)})
+        provider.do_maintenance()
+    assert not leftover.exists()
+
+
+def test_a_fenced_first_commit_leaves_nothing(backend, tmp_path):
+    class Refuse(CommitGuard):
+        def before_publish(self, store):
+            raise Fenced("not you")
+
+    with backend.open(Refuse()).get_store(0) as store:
+        store.put(row("a"), row("1"))
+        with pytest.raises(Fenced):
+            store.commit()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_maintenance_snapshots_only_what_is_final(backend, tmp_path):

@@ -41,7 +41,7 @@ def state(pieces):
 def fill(log, versions):
     """Version v has the keys 1 to v, each with the version that made it."""
     for version in range(1, versions + 1):
-        log.append(version, {row(str(version)): row(f"v{version}")}, nobody)
+        log.append(version, {row(str(version)): row(f"v{version}")}, None, nobody)
 
 
 def expected(version):
@@ -52,7 +52,9 @@ def expected(version):
 
 
 def test_routes_go_from_the_newest_snapshot_to_none():
-    chain = Chain.of(["1.delta", "2.delta", "3.delta", "2.snapshot", "4.delta", "_metadata", ".5.delta.x.tmp", "9.zip"])
+    chain = Chain.of(
+        ["1.delta", "2.delta", "3.delta", "2.snapshot", "4.delta", "_metadata", "9.zip", "006.delta", "5.delta.x"]
+    )
     assert list(chain.routes(4, "here")) == [Route(2, range(3, 5)), Route(None, range(1, 5))]
     assert list(chain.routes(2, "here")) == [Route(2, range(3, 3)), Route(None, range(1, 3))]
     assert list(chain.routes(1, "here")) == [Route(None, range(1, 2))]
@@ -109,12 +111,12 @@ def test_snapshots_shorten_the_way(log, folder):
     pieces = list(log.load(5))
     assert [(piece.version, piece.is_snapshot) for piece in pieces] == [(4, True), (5, False)]
     assert state(pieces) == expected(5)
-    assert log.deltas_since_snapshot(5) == 1
+    assert log.shortest_route(5).deltas == range(5, 6)
 
 
 def test_a_state_that_begins_later(log):
     log.start_at(7)
-    log.append(8, {row("a"): row("1")}, nobody)
+    log.append(8, {row("a"): row("1")}, None, nobody)
     assert state(log.load(7)) == {}
     assert state(log.load(8)) == {row("a"): row("1")}
     with pytest.raises(MissingVersion):
@@ -129,12 +131,25 @@ def test_a_missing_delta_is_a_hole_and_not_empty(log, folder):
 
 
 def test_the_identity_is_the_contents(log, folder):
-    first = log.append(1, {row("a"): row("1")}, nobody)
+    first = log.append(1, {row("a"): row("1")}, None, nobody)
     assert log.identity(1) == first
-    second = log.append(1, {row("a"): row("2")}, nobody)
+    second = log.append(1, {row("a"): row("2")}, None, nobody)
     assert log.identity(1) == second != first
     assert [piece.identity for piece in log.load(1)] == [second]
     assert log.identity(2) is None
+
+
+def test_a_delta_on_another_version_than_it_was_made_on(log, folder):
+    first = log.append(1, {row("a"): row("1")}, None, nobody)
+    second = log.append(2, {}, first, nobody)
+    log.append(3, {}, second, nobody)
+    assert state(log.load(3)) == {row("a"): row("1")}
+    other = CheckpointLog(Folder.open(f"{folder.shown}-other"), "lz4")
+    other_first = other.append(1, {row("a"): row("2")}, None, nobody)
+    assert other.append(2, {}, other_first, nobody) != second, "equal changes on different versions are not equal"
+    folder.publish("1.delta", other.folder.read("1.delta"))
+    with pytest.raises(CorruptState, match=r"2\.delta was made on another version"):
+        list(log.load(3))
 
 
 def test_a_refused_delta_leaves_everything_as_it_was(log, folder):
@@ -145,7 +160,7 @@ def test_a_refused_delta_leaves_everything_as_it_was(log, folder):
         raise Fenced("not you")
 
     with pytest.raises(Fenced):
-        log.append(2, {row("z"): row("z")}, refuse)
+        log.append(2, {row("z"): row("z")}, None, refuse)
     assert folder.list() == before
     assert state(log.load(4)) == expected(4)
 
@@ -153,7 +168,7 @@ def test_a_refused_delta_leaves_everything_as_it_was(log, folder):
 def test_a_future_that_did_not_happen_is_set_aside_and_kept(log, folder, caplog):
     fill(log, 6)
     log.write_snapshot(5, expected(5).items())
-    CheckpointLog(folder, "lz4").append(4, {row("new"): row("4")}, nobody)
+    CheckpointLog(folder, "lz4").append(4, {row("new"): row("4")}, None, nobody)
     assert sorted(folder.list()) == [
         "1.delta", "2.delta", "3.delta", "4.delta", "5.delta.aside", "5.snapshot.aside", "6.delta.aside"
     ]  # fmt: skip

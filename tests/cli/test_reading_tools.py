@@ -247,7 +247,9 @@ def test_columns_of_one_name_and_times_beyond_python(run, tmp_path):
             [pa.array([1]), pa.array([2]), pa.array([2**60]).cast(schema[2].type)], schema=schema
         )
     )
-    CheckpointLog(Folder.open(str(tmp_path / "0/0")), "lz4").append(1, {row[0].as_py(): row[0].as_py()}, lambda: None)
+    CheckpointLog(Folder.open(str(tmp_path / "0/0")), "lz4").append(
+        1, {row[0].as_py(): row[0].as_py()}, None, lambda: None
+    )
     write_state_schema(Folder.open(str(tmp_path / "0/0")), StateSchema(schema, schema))
     shown = json.loads(run("cat", tmp_path, "--format", "json").stdout)
     assert shown["key"] == shown["value"] == {"n": 1, "n#2": 2, "at": f"{2**60} µs since 1970"}

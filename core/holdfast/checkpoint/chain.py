@@ -8,7 +8,7 @@ after it up to V, or every delta from 1. Nothing here reads a file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import MissingVersion
@@ -16,7 +16,9 @@ from holdfast.errors import MissingVersion
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_NAME = re.compile(r"(\d+)\.(delta|snapshot)(\.aside\d*)?", re.ASCII)
+# A version has one spelling and 64 bits; anything else is not the log's.
+_NAME = re.compile(r"(0|[1-9]\d{0,18})\.(delta|snapshot)(\.aside\d*)?", re.ASCII)
+_TEMPORARY = re.compile(r"\.(0|[1-9]\d{0,18})\.(?:delta|snapshot)\.[0-9a-f]+\.tmp", re.ASCII)
 
 
 def delta_name(version: int) -> str:
@@ -43,28 +45,46 @@ class Route:
         return [*first, *map(delta_name, self.deltas)]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chain:
-    """The files of one store's log that are known to be there."""
+    """The files of one store's log that are known to be there. Threads share it, so it never changes."""
 
-    deltas: set[int] = field(default_factory=set)
-    snapshots: set[int] = field(default_factory=set)
-    aside: set[str] = field(default_factory=set)
-    """Names of files that were set aside: they belong to a future that did not happen."""
+    deltas: frozenset[int] = frozenset()
+    snapshots: frozenset[int] = frozenset()
+    leftovers: frozenset[str] = frozenset()
+    """Names of files that nobody reads: set aside, or left unfinished by a crash."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Chain:
         """Sort out a listing; what is not the log's is ignored, as Spark does."""
-        chain = cls()
+        deltas: set[int] = set()
+        snapshots: set[int] = set()
+        leftovers: set[str] = set()
         for name in names:
             match = _NAME.fullmatch(name)
             if match is None:
-                continue
-            if match[3]:
-                chain.aside.add(name)
+                if _TEMPORARY.fullmatch(name):
+                    leftovers.add(name)
+            elif match[3]:
+                leftovers.add(name)
             else:
-                (chain.deltas if match[2] == "delta" else chain.snapshots).add(int(match[1]))
-        return chain
+                (deltas if match[2] == "delta" else snapshots).add(int(match[1]))
+        return cls(frozenset(deltas), frozenset(snapshots), frozenset(leftovers))
+
+    def including(self, names: Iterable[str]) -> Chain:
+        """The chain with these files too."""
+        more = Chain.of(names)
+        return Chain(self.deltas | more.deltas, self.snapshots | more.snapshots, self.leftovers | more.leftovers)
+
+    def without(self, names: Iterable[str]) -> Chain:
+        """The chain without these files."""
+        gone = Chain.of(names)
+        return Chain(self.deltas - gone.deltas, self.snapshots - gone.snapshots, self.leftovers - gone.leftovers)
+
+    @property
+    def set_aside(self) -> list[str]:
+        """Names of the files that belong to a future that did not happen."""
+        return sorted(name for name in self.leftovers if ".aside" in name)
 
     @property
     def newest(self) -> int:
@@ -108,13 +128,5 @@ class Chain:
         # The delta of the snapshot's own version stays: its hash is the version's identity.
         deltas = [delta_name(version) for version in sorted(self.deltas) if version < start]
         snapshots = [snapshot_name(version) for version in sorted(self.snapshots) if version < start]
-        aside = [name for name in sorted(self.aside) if int(name.partition(".")[0]) < start]
-        return [*snapshots, *deltas, *aside]
-
-    def discard(self, name: str) -> None:
-        """Forget a file."""
-        match = _NAME.fullmatch(name)
-        if match is None or match[3]:
-            self.aside.discard(name)
-        else:
-            (self.deltas if match[2] == "delta" else self.snapshots).discard(int(match[1]))
+        leftovers = [name for name in sorted(self.leftovers) if int(name.strip(".").partition(".")[0]) < start]
+        return [*snapshots, *deltas, *leftovers]

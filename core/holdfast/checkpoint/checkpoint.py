@@ -10,7 +10,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.chain import Chain
@@ -48,6 +48,9 @@ PARALLEL = 16
 
 READERS = 4
 """Files or versions read at a time: a snapshot is in memory as a whole."""
+
+MOST_MISSING = 100
+"""Missing partitions that are named."""
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _ROCKSDB = re.compile(r"\d+(_[^.]+)?\.(zip|changelog)", re.ASCII)
@@ -202,7 +205,8 @@ class Operator:
 
     @property
     def missing_partitions(self) -> list[int]:
-        """The partitions that should be there and have no folder."""
+        """The partitions that should be there and have no folder; not all, if they are very many."""
+        present = set(self.partitions)
         if self.holdfast is not None:
             expected = 0 if self.kept_elsewhere else self.holdfast.partitions
         else:
@@ -210,7 +214,9 @@ class Operator:
             # Partition 0 alone is an operator that needs all rows in one place: Spark's number is not its.
             if self.spark is not None and self.partitions != (0,):
                 expected = max(expected, self.spark.partitions)
-        return [partition for partition in range(expected) if partition not in self.partitions]
+        # A damaged number could be in the billions: enough are named to see what is wrong.
+        absent = (partition for partition in range(expected) if partition not in present)
+        return list(islice(absent, MOST_MISSING))
 
 
 @dataclass(frozen=True)
@@ -313,7 +319,7 @@ def _stores(operator: int, partition: int, folder: Folder) -> Iterable[Store]:
     folders |= {name: folder.child(name) for name in folder.folders() if not name.startswith(("_", "."))}
     for name, each in folders.items():
         store = Store(operator, partition, name, each, each.list())
-        if store.chain.newest or store.chain.aside or store.chain.snapshots or store.is_rocksdb:
+        if store.chain.newest or store.chain.leftovers or store.chain.snapshots or store.is_rocksdb:
             yield store
 
 

@@ -12,7 +12,7 @@ import xxhash
 
 from holdfast.checkpoint.chain import Chain, Route, delta_name, snapshot_name
 from holdfast.checkpoint.framing import compress, decompress
-from holdfast.checkpoint.records import decode_records, encode_records
+from holdfast.checkpoint.records import decode_records, encode_records, split_parent, with_parent
 from holdfast.checkpoint.storage import MissingFile
 from holdfast.errors import CorruptState, MissingVersion
 
@@ -45,7 +45,8 @@ def identity_of(data: bytes) -> str:
     """The identity of a version: a hash of its delta file.
 
     A batch that runs twice can commit two different versions of one number, so the number alone
-    does not say what a version contains.
+    does not say what a version contains. A delta names the identity of the version it changes, so
+    its hash stands for the whole chain below it: two empty deltas on different versions differ.
     """
     return xxhash.xxh3_128_hexdigest(data)
 
@@ -60,18 +61,45 @@ class CheckpointLog:
         self._row_checksums = row_checksums
         self._lock = Lock()
         self._chain: Chain | None = None
-        self._has_appended = False
+        self._listings = 0
+        self._changes: list[Callable[[Chain], Chain]] = []
+        """What was done to the files while somebody is listing them."""
+        self._last_appended: int | None = None
         self.snapshots_repaired = 0
 
     def refresh(self) -> Chain:
         """Look which files there are."""
-        chain = Chain.of(self.folder.list())
         with self._lock:
+            self._listings += 1
+            seen = len(self._changes)
+        try:
+            names = self.folder.list()
+        except BaseException:
+            with self._lock:
+                self._listings -= 1
+            raise
+        with self._lock:
+            chain = Chain.of(names)
+            # What was published or removed meanwhile may or may not be in the listing.
+            for change in self._changes[seen:]:
+                chain = change(chain)
             self._chain = chain
+            self._listings -= 1
+            if not self._listings:
+                self._changes.clear()
         return chain
 
     def _known(self) -> Chain:
-        return self._chain if self._chain is not None else self.refresh()
+        chain = self._chain
+        return chain if chain is not None else self.refresh()
+
+    def _note(self, change: Callable[[Chain], Chain]) -> None:
+        """Remember what was done to the files."""
+        with self._lock:
+            if self._chain is not None:
+                self._chain = change(self._chain)
+            if self._listings:
+                self._changes.append(change)
 
     def identity(self, version: int) -> str | None:
         """The identity of a version in the log, or ``None`` where its delta is gone."""
@@ -80,9 +108,9 @@ class CheckpointLog:
         except MissingFile:
             return None
 
-    def deltas(self, first: int, last: int) -> Iterator[Piece]:
-        """The changes that made the versions ``first`` to ``last``."""
-        return self._pieces(Route(None, range(first, last + 1)))
+    def deltas(self, first: int, last: int, parent: str | None = None) -> Iterator[Piece]:
+        """The changes that made the versions ``first`` to ``last``; ``parent`` is the identity of the one before."""
+        return self._pieces(Route(None, range(first, last + 1)), parent)
 
     def load(self, version: int) -> Iterator[Piece]:
         """Everything that makes ``version``, in the order in which it applies.
@@ -123,7 +151,7 @@ class CheckpointLog:
         keys, values = decode_records(data, where, allow_removed=False, row_checksums=self._row_checksums)
         return Piece(version, True, keys, values, None)
 
-    def _pieces(self, route: Route) -> Iterator[Piece]:
+    def _pieces(self, route: Route, parent: str | None = None) -> Iterator[Piece]:
         names, versions = route.names, list(route.deltas)
         started = reported = monotonic()
         for start in range(0, len(names), _READ_AHEAD):
@@ -134,8 +162,11 @@ class CheckpointLog:
                 raise MissingVersion(f"the chain of {self.folder.shown} has a hole: {error}") from error
             for name, version, data in zip(names[start:], versions[start:], contents, strict=False):
                 where = self._where(name)
-                keys, values = decode_records(decompress(data, where), where, row_checksums=self._row_checksums)
-                yield Piece(version, False, keys, values, identity_of(data))
+                content = decompress(data, where)
+                _check_parent(split_parent(content)[1], parent, where)
+                keys, values = decode_records(content, where, row_checksums=self._row_checksums)
+                parent = identity_of(data)
+                yield Piece(version, False, keys, values, parent)
             now = monotonic()
             if now - reported > _PROGRESS_AFTER_SECONDS:
                 reported = now
@@ -145,24 +176,30 @@ class CheckpointLog:
     def _where(self, name: str) -> str:
         return f"{self.folder.shown}/{name}"
 
-    def append(self, version: int, changes: Mapping[bytes, bytes | None], ask: Callable[[], None]) -> str:
+    def append(
+        self, version: int, changes: Mapping[bytes, bytes | None], parent: str | None, ask: Callable[[], None]
+    ) -> str:
         """Publish the delta of ``version`` and return its identity.
+
+        ``parent`` is the identity of the version that the changes were made on, where it is known.
 
         What lies above belongs to a future that did not happen, and is set aside once ``ask`` has
         said yes.
         """
-        data = compress(encode_records(changes.keys(), changes.values()), self._codec)
-        chain = self._known() if self._has_appended else self.refresh()
-        # In the ordinary case the version is new, and nothing is listed.
-        may_be_made_again = not self._has_appended or version <= chain.newest
+        records = encode_records(changes.keys(), changes.values())
+        data = compress(records if parent is None else with_parent(records, bytes.fromhex(parent)), self._codec)
+        # In the ordinary case the version follows the last one, and nothing is listed.
+        may_be_made_again = self._last_appended is None or version != self._last_appended + 1
+        if may_be_made_again:
+            self.refresh()
 
         def ask_and_set_aside() -> None:
             ask()
             self._set_aside_above(version - 1)
 
         self.folder.publish(delta_name(version), data, ask_and_set_aside)
-        self._has_appended = True
-        chain.deltas.add(version)
+        self._last_appended = version
+        self._note(lambda chain: chain.including([delta_name(version)]))
         if may_be_made_again:
             # Maintenance of an earlier run may have been about to write a snapshot of the version that was replaced.
             # It looks at the delta after writing, we look for snapshots after replacing: one of us sees the other.
@@ -171,14 +208,13 @@ class CheckpointLog:
         return identity_of(data)
 
     def _set_aside_above(self, base: int) -> None:
-        chain = self._known()
-        for name in chain.above(base):
+        for name in self._known().above(base):
             log.warning("Setting aside %s: version %d is made again", self._where(name), base + 1)
             try:
-                chain.aside.add(self.folder.set_aside(name))
+                aside = [self.folder.set_aside(name)]
             except MissingFile:
-                log.info("%s is already gone", self._where(name))
-            chain.discard(name)
+                aside = []
+            self._note(lambda chain, name=name, aside=aside: chain.without([name]).including(aside))  # type: ignore[misc]
 
     def start_at(self, version: int) -> None:
         """Give a state that begins empty at ``version`` a beginning of its chain."""
@@ -189,22 +225,34 @@ class CheckpointLog:
         state = dict(pairs)
         data = compress(encode_records(state.keys(), state.values()), self._codec)
         self.folder.publish(snapshot_name(version), data)
-        self._known().snapshots.add(version)
+        self._note(lambda chain: chain.including([snapshot_name(version)]))
         return len(data)
 
     def withdraw_snapshot(self, version: int) -> None:
         """Take a snapshot back that turned out to be of a version that was replaced."""
         self.folder.remove([snapshot_name(version)])
-        self._known().discard(snapshot_name(version))
+        self._note(lambda chain: chain.without([snapshot_name(version)]))
 
-    def deltas_since_snapshot(self, version: int) -> int:
-        """How many deltas loading ``version`` takes."""
-        return len(next(self._known().routes(version, self.folder.shown)).deltas)
+    def shortest_route(self, version: int) -> Route:
+        """The shortest way to ``version``, by the files that are known."""
+        try:
+            return next(self._known().routes(version, self.folder.shown))
+        except MissingVersion:
+            # Somebody else may have published or removed files since.
+            return next(self.refresh().routes(version, self.folder.shown))
 
     def clean(self, oldest: int) -> list[str]:
         """Remove the files that no version from ``oldest`` on needs; returns their names."""
         names = self.refresh().obsolete(oldest)
         self.folder.remove(names)
-        for name in names:
-            self._known().discard(name)
+        self._note(lambda chain: chain.without(names))
         return names
+
+
+def _check_parent(named: bytes | None, below: str | None, where: str) -> None:
+    """Refuse a delta on top of another version than it was made on: the two together are a state that never was."""
+    if named is not None and below is not None and named.hex() != below:
+        raise CorruptState(
+            f"{where} was made on another version than the one below it in the log: two writers have mixed their"
+            " versions; `holdfast rollback` can take a stopped query back to the version below"
+        )

@@ -17,7 +17,7 @@ from holdfast.contract.buffered import BufferedStateStore, StateView
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.metrics import MetricKind, StateStoreCustomMetric
 from holdfast.contract.versioned import VersionedProvider
-from holdfast.errors import Fenced, HoldfastError
+from holdfast.errors import CorruptState, Fenced, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -150,7 +150,7 @@ class CheckpointedProvider(VersionedProvider):
 
     def _load(self, version: int) -> StateView:
         newest = max(self._map.identities(), default=0)
-        if newest < version and self._holds(newest) and self._catch_up(newest, version):
+        if self._should_catch_up(newest, version) and self._catch_up(newest, version):
             return self._held_view(version)
         state, identity = self._read(version)
         if version < newest and self._holds(newest):
@@ -159,14 +159,27 @@ class CheckpointedProvider(VersionedProvider):
         self._map.reset(version, identity, state.items())
         return self._held_view(version)
 
-    def _catch_up(self, newest: int, version: int) -> bool:
-        """Go from one version to a later one by the deltas between, if they are all there."""
-        deltas = self._log.refresh().deltas
-        if not all(between in deltas for between in range(newest + 1, version + 1)):
+    def _should_catch_up(self, newest: int, version: int) -> bool:
+        """Whether the deltas since the held version are a better way than a snapshot and those since it.
+
+        From nothing they are not: loading takes the same deltas, and knows how to replace a damaged snapshot.
+        """
+        if not 0 < newest < version or not self._holds(newest):
             return False
-        for piece in self._log.deltas(newest + 1, version):
-            self._counts[DELTAS_READ] += 1
-            self._map.apply(piece.version, piece.identity, dict(zip(piece.keys, piece.values, strict=True)))
+        behind = version - newest
+        if behind <= self.conf.min_deltas_for_snapshot:
+            return True
+        return behind <= len(self._log.shortest_route(version).deltas)
+
+    def _catch_up(self, newest: int, version: int) -> bool:
+        """Go from one version to a later one by the deltas between; False if these do not lead there."""
+        try:
+            for piece in self._log.deltas(newest + 1, version, self._map.identities()[newest]):
+                self._counts[DELTAS_READ] += 1
+                self._map.apply(piece.version, piece.identity, dict(zip(piece.keys, piece.values, strict=True)))
+        except CorruptState as error:
+            log.warning("%s cannot go from version %d to %d by deltas: %s", self, newest, version, error)
+            return False
         return True
 
     def _read(self, version: int) -> tuple[dict[bytes, bytes], str | None]:
@@ -193,12 +206,16 @@ class CheckpointedProvider(VersionedProvider):
                 # A delta on top of the new base would be a mixture. That another executor replaces the base is the
                 # guard's to prevent: looking into the log at every commit would not close the gap, only narrow it.
                 raise Fenced(f"version {base} of {self.location} was made again while this store was open")
-        if self._unwritten_schema is not None:
-            # Before the first version, so that there is no state whose schema nobody knows.
-            write_state_schema(self._first_partition(), self._unwritten_schema)
-            self._unwritten_schema = None
+
+        def ask_and_write_schema() -> None:
+            ask()
+            if self._unwritten_schema is not None:
+                # Before the first version, so that there is no state whose schema nobody knows.
+                write_state_schema(self._first_partition(), self._unwritten_schema)
+                self._unwritten_schema = None
+
         # Outside the lock: others may read while this waits for the storage and the guard.
-        identity = self._log.append(base + 1, changes, ask)
+        identity = self._log.append(base + 1, changes, view.identity, ask_and_write_schema)
         with self._lock:
             if self._map.identities().get(base, _NOT_HELD) == view.identity:
                 return self._map.apply(base + 1, identity, changes)
@@ -209,19 +226,19 @@ class CheckpointedProvider(VersionedProvider):
 
     def do_maintenance(self) -> None:
         """Write a snapshot if the chain has grown long, and remove what is no longer needed."""
-        try:
-            self._snapshot()
-            self._clean()
-        except HoldfastError:
-            # The log is as good as before, and the next run tries again.
-            log.warning("Error performing snapshot and cleaning up %s", self, exc_info=True)
+        for step in (self._snapshot, self._clean):
+            try:
+                step()
+            except HoldfastError:
+                # The log is as good as before, and the next run tries again.
+                log.warning("Error performing snapshot and cleaning up %s", self, exc_info=True)
 
     def _snapshot(self) -> None:
         with self._lock:
             version = self._final
             if not version or not self._holds(version):
                 return
-            if self._log.deltas_since_snapshot(version) <= self.conf.min_deltas_for_snapshot:
+            if len(self._log.shortest_route(version).deltas) <= self.conf.min_deltas_for_snapshot:
                 return
             view = self._held_view(version)
         started = monotonic()

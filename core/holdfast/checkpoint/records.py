@@ -102,6 +102,24 @@ def _windows(data: bytes | bytearray, size: int) -> npt.NDArray[np.void]:
     return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
+PARENT_MARK = b"HFp1"
+"""Ends a file that names its parent; one of Spark's ends with the end mark, which is another four bytes."""
+PARENT_SIZE = 16
+
+
+def with_parent(records: bytes | bytearray, parent: bytes) -> bytes:
+    """The records, and behind their end mark, where Spark does not look, the identity of the version they change."""
+    return b"".join((records, parent, PARENT_MARK))
+
+
+def split_parent(data: bytes | bytearray) -> tuple[bytes | bytearray, bytes | None]:
+    """Undo `with_parent`; what Spark wrote has no parent."""
+    if not data.endswith(PARENT_MARK) or len(data) < PARENT_SIZE + len(PARENT_MARK):
+        return data, None
+    end = len(data) - PARENT_SIZE - len(PARENT_MARK)
+    return data[:end], bytes(data[end : end + PARENT_SIZE])
+
+
 def decode_records(
     data: bytes | bytearray, where: str, *, allow_removed: bool = True, row_checksums: bool = False
 ) -> tuple[list[bytes], list[bytes | None]]:
@@ -115,7 +133,8 @@ def decode_records(
     values, and the keys of removals, start with a CRC-32C of four bytes, which is dropped unseen. Nothing in the file
     tells of it: without the argument such values come out shifted by four bytes.
     """
-    reader = _Reader(bytes(data), where, allow_removed, 4 if row_checksums else 0)
+    records, _ = split_parent(data)
+    reader = _Reader(bytes(records), where, allow_removed, 4 if row_checksums else 0)
     singly = FEW
     while True:
         # Looking for records of the same shape costs as much as reading a few: look less often where there are none.

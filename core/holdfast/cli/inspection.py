@@ -89,7 +89,7 @@ def _partition(store: Store) -> dict[str, Any]:
         "bytes": sum(
             size for name, size in store.files.items() if name.endswith((".delta", ".snapshot")) and name[0] != "."
         ),
-        "setAside": sorted(chain.aside),
+        "setAside": chain.set_aside,
         "rocksdb": store.is_rocksdb,
     }
 

@@ -103,7 +103,7 @@ def _files(store: Store, row_checksums: bool) -> Iterator[_File]:
 
 def _holes(store: Store) -> Iterator[str]:
     for hole in store.holes:
-        versions = f"version {hole[0]}" if len(hole) == 1 else f"versions {hole[0]} to {hole[-1]}"
+        versions = f"version {hole[0]}" if hole.start + 1 == hole.stop else f"versions {hole[0]} to {hole[-1]}"
         yield (
             f"{store.folder.shown}: {versions} cannot be loaded: {delta_name(hole[0])} is missing, and no snapshot"
             " stands in for it"
