@@ -27,8 +27,9 @@ alternating repeats counts. This page is generated: `tox -e bench` measures anew
 """
 
 REMARKS = """
-A commit touches only what changes, but each of its keys is a few cache misses in a dict that does not fit the processor's
-caches, and the smaller store half fits: that is what the commit ratio shows, not work that grows with the state.
+A commit touches only what changes, but each of its keys is a few cache misses in a dict that does not fit the
+processor's caches, and the smaller store half fits: that is what the commit ratio shows, not work that grows with the
+state.
 """
 
 
