@@ -219,7 +219,8 @@ def test_a_real_query_is_read_as_spark_reads_it(spark, tmp_path, query, mode, st
         removed = 0
         for store in stores_of(checkpoint):
             assert store.chain.snapshots
-            assert store.versions[-1] - max(store.chain.snapshots) >= 2
+            # Spark's own maintenance adds a later one if the query takes longer than its minute.
+            assert store.versions[-1] - min(store.chain.snapshots) >= 2
             for version in store.versions:
                 schemas = read_schema_file(store.schema_file)
                 assert our_state(store.folder, version) == spark_state(spark, store, version, *schemas)
