@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.chain import Chain
 from holdfast.checkpoint.failures import MissingFile, Patience
-from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.log import CheckpointLog, apply_changes
 from holdfast.checkpoint.metadata import OperatorMetadata, read_operator
 from holdfast.checkpoint.schema_files import METADATA_FOLDER, StateSchema, read_state_schema, refuse_column_families
 from holdfast.checkpoint.storage import Folder
@@ -118,11 +118,7 @@ class Store:
         """Load what the store holds in a version, keys in the order of the files."""
         state: dict[bytes, bytes] = {}
         for piece in self.pieces(version, row_checksums=row_checksums):
-            for key, value in zip(piece.keys, piece.values, strict=True):
-                if value is None:
-                    state.pop(key, None)
-                else:
-                    state[key] = value
+            apply_changes(state, piece.keys, piece.values)
         return state
 
     def pieces(self, version: int, *, row_checksums: bool = False) -> Iterator[Piece]:

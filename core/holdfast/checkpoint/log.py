@@ -41,6 +41,15 @@ class Piece:
     """Which of the possible contents of this version it is; unknown for a snapshot."""
 
 
+def apply_changes(state: dict[bytes, bytes], keys: Iterable[bytes], values: Iterable[bytes | None]) -> None:
+    """Set the values of keys in ``state``; ``None`` removes a key."""
+    for key, value in zip(keys, values, strict=True):
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
 def identity_of(data: bytes) -> str:
     """The identity of a version: a hash of its delta file.
 

@@ -10,7 +10,7 @@ from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.log import CheckpointLog, apply_changes
 from holdfast.checkpoint.schema_files import StateSchema, check_compatible, read_state_schema, write_state_schema
 from holdfast.checkpoint.storage import Folder
 from holdfast.contract.buffered import BufferedStateStore, StateView
@@ -193,7 +193,7 @@ class CheckpointedProvider(VersionedProvider):
                 state = dict(zip(piece.keys, piece.values, strict=True))  # type: ignore[arg-type]  # none is removed
             else:
                 self._counts[DELTAS_READ] += 1
-                _apply(state, piece.keys, piece.values)
+                apply_changes(state, piece.keys, piece.values)
             identity = piece.identity
         if identity is None:
             identity = self._log.identity(version)
@@ -220,7 +220,7 @@ class CheckpointedProvider(VersionedProvider):
             if self._map.identities().get(base, _NOT_HELD) == view.identity:
                 return self._map.apply(base + 1, identity, changes)
             state = dict(view.entries())
-            _apply(state, list(changes), list(changes.values()))
+            apply_changes(state, changes.keys(), changes.values())
             self._map.reset(base + 1, identity, state.items())
             return len(state)
 
@@ -296,11 +296,3 @@ class HistoricalView(StateView):
 
     def num_keys(self) -> int:
         return len(self._state)
-
-
-def _apply(state: dict[bytes, bytes], keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-    for key, value in zip(keys, values, strict=True):
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value
