@@ -72,12 +72,14 @@ class _State:
         """Bytes of keys and values."""
         self.undo: dict[int, Changes] = {}
         """By version: the values that its keys had before it."""
+        self.undo_sizes: dict[int, int] = {}
+        """By version: bytes of those values."""
         self.views: WeakSet[_UndoView] = WeakSet()
 
     def go_forward(self, changes: Changes) -> None:
         """Apply changes; they make the next version."""
         self.newest += 1
-        self.undo[self.newest] = self._set(changes)
+        self.undo[self.newest], self.undo_sizes[self.newest] = self._set(changes)
 
     def go_back_to(self, version: int) -> None:
         """Undo what came after ``version``; open views of later versions get a copy first."""
@@ -85,14 +87,15 @@ class _State:
             view.detach()
         while self.newest > version:
             self._set(self.undo.pop(self.newest))
+            del self.undo_sizes[self.newest]
             self.newest -= 1
 
-    def _set(self, changes: Changes) -> Changes:
-        """Set values, or remove keys; returns what there was before."""
+    def _set(self, changes: Changes) -> tuple[Changes, int]:
+        """Set values, or remove keys; returns the values that there were before, and their bytes."""
         self.changed += 1
         pairs = self.pairs
         before: Changes = {}
-        size = 0
+        size = replaced = 0
         # Read and write in one pass: in a large dict every key is a cache miss, and the second touch is free.
         for key, value in changes.items():
             old = before[key] = pairs.get(key)
@@ -103,15 +106,15 @@ class _State:
                 del pairs[key]
                 size -= len(key)
             if old is not None:
-                size -= len(old)
-        self.size += size
-        return before
+                replaced += len(old)
+        self.size += size - replaced
+        return before, replaced
 
     def forget_before(self, version: int) -> None:
         """Drop undo records that neither ``version`` nor an open view needs."""
         oldest = min([version, *(view.version for view in self.views)])
         for made in [made for made in self.undo if made <= oldest]:
-            del self.undo[made]
+            del self.undo[made], self.undo_sizes[made]
 
     def undone(self, version: int) -> Changes:
         """What differs between the dict and ``version``."""
@@ -123,7 +126,7 @@ class _State:
 
     def memory_used_bytes(self) -> int:
         records = sum(sys.getsizeof(record) for record in list(self.undo.values()))
-        return sys.getsizeof(self.pairs) + self.size + records
+        return sys.getsizeof(self.pairs) + self.size + records + sum(list(self.undo_sizes.values()))
 
 
 class _UndoView(StateView):

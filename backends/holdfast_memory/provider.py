@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast import Capability, StateView, VersionedProvider
-from holdfast.errors import MissingVersion
+from holdfast.errors import InvalidRequest, MissingVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,9 @@ class MemoryStateStoreProvider(VersionedProvider):
     the contract.
     """
 
-    capabilities: ClassVar = frozenset({Capability.VOLATILE, Capability.RANGE_SCAN, Capability.PREFIX_SCAN})
+    capabilities: ClassVar = frozenset(
+        {Capability.VOLATILE, Capability.RANGE_SCAN, Capability.PREFIX_SCAN, Capability.LATE_START}
+    )
 
     _stores: ClassVar[dict[StateStoreId, _Store]] = {}
 
@@ -84,6 +86,18 @@ class MemoryStateStoreProvider(VersionedProvider):
             kept = {v: old for v, old in self._store.versions.items() if v == 0 or oldest <= v <= base}
             self._store.versions = {**kept, new: published}
         return len(pairs)
+
+    def start_at(self, version: int) -> None:
+        with self._store.lock:
+            there = self._store.versions
+            if version in there and not there[version].pairs:
+                return
+            if len(there) > 1:
+                raise InvalidRequest(
+                    f"{self.location} has state already, up to version {max(there)}: it cannot begin empty at version"
+                    f" {version}; give the operator another name"
+                )
+            self._store.versions = {**there, version: _Version({})}
 
     def memory_used_bytes(self) -> int:
         with self._store.lock:

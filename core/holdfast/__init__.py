@@ -5,9 +5,10 @@ import typing as _typing
 
 from holdfast import errors
 from holdfast.conf import StateStoreConf
-from holdfast.contract.buffered import BufferedStateStore, Changes, StateView
+from holdfast.contract.buffered import BufferedStateStore, Changes, Published, StateView
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import fault_point
+from holdfast.contract.filesystems import FilesystemAdapter
 from holdfast.contract.metrics import MetricKind, StateStoreCustomMetric, StateStoreMetrics
 from holdfast.contract.provider import CommitGuard, StateStoreProvider, Unguarded
 from holdfast.contract.store import BytesLike, Pair, ReadStateStore, StateStore
@@ -28,9 +29,11 @@ __all__ = [
     "Changes",
     "CheckpointedProvider",
     "CommitGuard",
+    "FilesystemAdapter",
     "MetricKind",
     "Pair",
     "ProviderSpec",
+    "Published",
     "ReadStateStore",
     "Seconds",
     "Settings",

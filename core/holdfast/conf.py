@@ -14,6 +14,9 @@ STATE_STORE_PREFIX: Final = "spark.sql.streaming.stateStore."
 HOLDFAST_PREFIX: Final = "spark.holdfast."
 HOLDFAST_PROVIDER_CLASS: Final = "spark.holdfast.providerClass"
 
+HOLDFAST_OWN_PREFIXES: Final = ("spark.holdfast.host.", "spark.holdfast.coordinator.", "spark.holdfast.operator.")
+"""Where Holdfast's own settings are; everything else below ``spark.holdfast.`` with a dot is a backend's."""
+
 # Spark's default, by Spark's name. Whoever is installed and claims that name serves it, so the
 # core need not know any backend.
 DEFAULT_PROVIDER_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"

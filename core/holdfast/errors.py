@@ -14,11 +14,13 @@
       - BrokenPlugin              an installed plug-in could not be loaded
       - VersionSkew               driver and executor run different software
       - EnvironmentNotReady       something outside Python is missing (Java)
+      - FunctionFailed            the function given to an operator raised
     - Unavailable               try again
       - CommitFailed              the commit did not succeed; committing again is safe
     - Fenced                    drop the task: another attempt owns this version
     - CorruptState              stop and repair
       - MissingVersion            the version is not there, or not whole
+      - IncompleteBatch           not every store committed: fix the sink, roll the query back
 
 The types are API and stay; the wording of messages is not and may improve.
 """
@@ -74,6 +76,10 @@ class EnvironmentNotReady(InvalidRequest):
     """Something that Holdfast needs outside Python is missing."""
 
 
+class FunctionFailed(InvalidRequest):
+    """The function that was given to an operator raised; its own error is the cause."""
+
+
 class Unavailable(HoldfastError):
     """Storage or a peer did not answer; trying again may succeed."""
 
@@ -92,3 +98,7 @@ class CorruptState(HoldfastError):
 
 class MissingVersion(CorruptState):
     """The requested version does not exist in full; it never reads as empty."""
+
+
+class IncompleteBatch(CorruptState):
+    """Spark finished a batch in which not every store committed; the message has the command that repairs it."""

@@ -56,6 +56,13 @@ def measured():
     yield f"files: {work}, local disk with fsync, times `lz4.block.compress`", publishing["publish_ratio"], "<=", 4.0
     load = run("bench_load.py")
     yield f"files: load a snapshot of {load['keys']:,} keys, times Spark's warm state reader", load["ratio"], "<=", 1.0
+    reports = run("bench_coordinator.py")
+    yield (
+        f"coordinator: instance reports per second over TCP, {reports['work']}",
+        reports["per_second"],
+        ">=",
+        reports["target"],
+    )
 
 
 def main():

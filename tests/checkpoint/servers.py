@@ -197,13 +197,15 @@ class Proxy:
     """Stands before a server: records what is asked of it, and answers by itself what a test tells it to.
 
     ``answers`` holds what the next requests get: a status with a body, ``"reset"``, or ``"lost"`` (the server does
-    what it is asked, and the answer never arrives). When it is empty, requests pass.
+    what it is asked, and the answer never arrives). When it is empty, requests pass, without the headers that are
+    ``unheeded``.
     """
 
     def __init__(self, upstream):
         self.upstream = upstream.removeprefix("http://")
         self.asked = []
         self.answers = []
+        self.unheeded = set()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -255,7 +257,8 @@ class Proxy:
             def forward(self, body):
                 connection = http.client.HTTPConnection(proxy.upstream, timeout=30)
                 try:
-                    connection.request(self.command, self.path, body, dict(self.headers))
+                    heeded = {name: value for name, value in self.headers.items() if name.lower() not in proxy.unheeded}
+                    connection.request(self.command, self.path, body, heeded)
                     answer = connection.getresponse()
                     hop = {"connection", "transfer-encoding", "date", "server"}
                     hop |= set() if self.command == "HEAD" else {"content-length"}

@@ -9,7 +9,7 @@ from holdfast import CommitGuard
 from holdfast.checkpoint.schema_files import read_state_schema
 from holdfast.checkpoint.storage import Folder
 from holdfast.conformance import Backend
-from holdfast.errors import Fenced, InvalidSchema, MissingVersion, Unavailable
+from holdfast.errors import Fenced, InvalidRequest, InvalidSchema, MissingVersion, Unavailable
 from holdfast.plugins.registry import installed_providers
 from holdfast.rows import ddl
 from holdfast_files import HDFSBackedStateStoreProvider
@@ -246,6 +246,18 @@ def test_failing_maintenance_is_logged_and_harmless(backend, monkeypatch, caplog
     assert len(read(provider, 4)) == 4
 
 
+def test_a_chain_that_begins_later_has_a_beginning(backend, tmp_path):
+    provider = backend.open(operator_id=1000)
+    provider.start_at(7)
+    commit(provider, 7, {row("a"): row("1")})
+    commit(provider, 8, {row("b"): row("2")})
+    names = [path.name for path in (tmp_path / "state" / "1000" / "0").iterdir()]
+    assert sorted(names) == ["7.snapshot", "8.delta", "9.delta", "_metadata"]
+    assert read(backend.open(operator_id=1000), 9) == {row("a"): row("1"), row("b"): row("2")}
+    with pytest.raises(InvalidRequest, match="has state already, up to version 9"):
+        provider.start_at(9)
+
+
 def test_size_follows_the_changes(backend):
     provider = backend.open()
     commit(provider, 0, {row("a"): row("1"), row("b"): b"x" * 80})
@@ -311,6 +323,18 @@ def test_views_stay_right_whatever_happens():
     state.reset(20, "new", [(b"z", b"z")])
     assert dict(one.entries()) == {b"a": b"1", b"b": b"1"}
     assert dict(six.entries()) == {b"a": b"6", b"c": b"2"}
+
+
+def test_memory_counts_what_can_be_undone():
+    state = UndoMap(2)
+    state.apply(1, None, {b"a": b"x" * 100_000})
+    state.apply(2, None, {b"a": b"y"})
+    assert state.memory_used_bytes() > 100_000
+    state.apply(3, None, {b"a": b"z"})
+    assert state.memory_used_bytes() < 10_000
+    state.apply(4, None, {b"a": b"x" * 100_000})
+    state.apply(4, None, {b"a": b"z"})
+    assert state.memory_used_bytes() < 10_000
 
 
 def test_undo_records_go_when_nobody_needs_them():

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import test_paused_writer
 import test_storage
 from hdfs_server import HDFS
 from places import Injected, Place, in_child
@@ -122,6 +123,14 @@ class TestPublishingOnHdfs(test_storage.TestPublishing):
         assert folder.read("1.delta") == content
         folder.remove(left)
         assert [*folder.list()] == ["1.delta"]
+
+
+class TestPausedWriterOnHdfs:
+    @pytest.fixture
+    def backend(self, place):
+        return Backend("files", place.url)
+
+    test_it_is_fenced = staticmethod(test_paused_writer.test_it_is_fenced)
 
 
 class TestFilesProviderOnHdfs(ProviderContract):

@@ -1,9 +1,12 @@
 """The log of one store: chains, damage, catching up, setting aside, cleaning."""
 
 import logging
+import re
+import threading
 
 import pytest
 
+from holdfast.checkpoint import loading
 from holdfast.checkpoint.chain import Chain, Route
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.storage import Folder
@@ -230,11 +233,35 @@ def test_a_damaged_delta_is_named(log, folder):
     assert state(log.load(3)) == expected(3)
 
 
-def test_long_loading_reports_progress(log, folder, monkeypatch, caplog):
-    fill(log, 40)
-    clock = iter(range(1000))
-    monkeypatch.setattr("holdfast.checkpoint.log.monotonic", lambda: next(clock) * 2.0)
-    with caplog.at_level(logging.INFO, "holdfast.checkpoint.log"):
-        list(log.load(40))
-    assert "16 of 40 deltas" in caplog.text
-    assert "40 of 40 deltas" in caplog.text
+@pytest.mark.parametrize(
+    ("slow", "report"),
+    [("41.snapshot", "reading 41.snapshot"), ("45.delta", "0 of 39 deltas"), ("65.delta", "16 of 39 deltas")],
+)
+def test_a_load_that_takes_long_says_where_it_is(log, folder, monkeypatch, caplog, slow, report):
+    fill(log, 80)
+    log.write_snapshot(41, expected(41).items())
+    said = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            if re.fullmatch(f"Loading {re.escape(folder.shown)}: {report}, \\d+ s", record.getMessage()):
+                said.set()
+
+    def read(self, name, read=Folder.read):
+        if name == slow:
+            assert said.wait(30), "the file is not read before it was reported"
+        return read(self, name)
+
+    monkeypatch.setattr(Folder, "read", read)
+    monkeypatch.setattr(loading, "FIRST_REPORT", 0.01)
+    monkeypatch.setattr(loading, "NEXT_REPORTS", 0.01)
+    loading.log.addHandler(listener := Listener())
+    try:
+        with caplog.at_level(logging.INFO, loading.log.name):
+            assert state(log.load(80)) == expected(80)
+    finally:
+        loading.log.removeHandler(listener)
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-loading":
+            thread.join(30)
+            assert not thread.is_alive()

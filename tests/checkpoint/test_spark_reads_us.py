@@ -237,6 +237,28 @@ def test_spark_goes_through_our_snapshot_and_our_deltas(spark, checkpoint_with):
     assert rows_in(feed, "batch_id", "partition_id") == sorted(expected, key=repr)
 
 
+def test_state_that_begins_in_the_middle_of_a_query(spark, tmp_path):
+    checkpoint, _, _ = stateless_query(spark, tmp_path, "lz4")
+    begin = 4
+    keys, values = RowCodec(KEY), RowCodec(VALUE)
+    for partition in range(PARTITIONS):
+        backend = Backend("files", f"{checkpoint}/state")
+        provider = backend.open(operator_id=OPERATOR, partition_id=partition, key_schema=KEY, value_schema=VALUE)
+        provider.start_at(begin)
+        for batch in range(begin, BATCHES):
+            with provider.get_store(batch) as store:
+                store.put(keys.encode_one((f"new in {batch}", partition)), values.encode_one((batch, None, [])))
+                store.commit()
+    new_rows = [((f"new in {batch}", part), (batch, None, []), part) for batch in (4, 5) for part in range(PARTITIONS)]
+    for version, expected in ((begin, []), (5, new_rows[:PARTITIONS]), (6, new_rows)):
+        frame = spark_reader(spark, checkpoint, OPERATOR, "default", batchId=version - 1)
+        assert rows_in(frame, "partition_id") == sorted(expected, key=repr)
+        for store in stores_of(checkpoint):
+            loaded = spark_state(spark, store, version, *read_schema_file(store.schema_file))
+            assert loaded == our_state(store.folder, version)
+            assert len(loaded) == version - begin
+
+
 def test_sparks_reader_needs_the_schema_file(spark, checkpoint_with, tmp_path):
     """So what it shows, it shows by that file."""
     copy = writable_copy(checkpoint_with("lz4"), tmp_path / "copy")

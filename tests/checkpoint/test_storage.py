@@ -4,10 +4,11 @@ import contextlib
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from places import Injected, fault_points_of, in_child
+from places import Injected, fault_points_of, in_child, no_objection
 
 from holdfast.checkpoint.storage import Folder, MissingFile
 from holdfast.contract.faults import watch_fault_points
@@ -167,8 +168,10 @@ class TestPublishing:
         folder.publish("1.delta", b"old")
         seen = []
         folder.publish("1.delta", b"new", ask=lambda: seen.append(folder.read("1.delta")))
-        assert seen == [b"old"]
+        assert seen == [b"old", b"old"], "once more, because there is a file already"
         assert folder.read("1.delta") == b"new"
+        folder.publish("2.delta", b"new", ask=lambda: seen.append("2.delta" in folder.list()))
+        assert seen[2:] == [False]
 
     @pytest.mark.parametrize("refusal", [Fenced("too late"), Unavailable("no driver"), OSError("its own"), KeyError(1)])
     def test_refused_leaves_nothing(self, folder, refusal):
@@ -189,8 +192,9 @@ class TestPublishing:
         assert folder.list() == {"1.delta": 3}
         assert folder.read("1.delta") == b"old"
 
-    def test_error_at_every_fault_point(self, folder):
-        points = fault_points_of(lambda: folder.publish("0.delta", b"x"))
+    @pytest.mark.parametrize("ask", [None, no_objection])
+    def test_error_at_every_fault_point(self, folder, ask):
+        points = fault_points_of(lambda: folder.publish("0.delta", b"x", ask))
         assert {"publish.written", "publish.allowed", "publish.visible"} <= set(points)
         for before in (None, b"old"):
             for point in points:
@@ -203,17 +207,20 @@ class TestPublishing:
                         raise Injected(name)
 
                 with watch_fault_points(fail), pytest.raises(Injected):
-                    folder.publish("1.delta", b"new")
+                    folder.publish("1.delta", b"new", ask)
                 expected = b"new" if point == "publish.visible" else before
                 assert folder.list() == ({} if expected is None else {"1.delta": 3})
                 assert expected is None or folder.read("1.delta") == expected
                 folder.publish("1.delta", b"again")
                 assert folder.read("1.delta") == b"again"
 
-    def test_crash_at_every_fault_point(self, folder, place):
+    @pytest.mark.parametrize("ask", [None, no_objection])
+    def test_crash_at_every_fault_point(self, folder, place, ask):
         if place.kind == "memory":
             pytest.skip("nothing of it survives a crash")
-        points = fault_points_of(lambda: folder.publish("1.delta", b"old"))
+        folder.publish("1.delta", b"old")
+        points = fault_points_of(lambda: folder.publish("1.delta", b"old", ask))
+        assert ("publish.exists" in points) == (ask is not None)
         for point in points:
             folder.publish("1.delta", b"old")
 
@@ -223,7 +230,7 @@ class TestPublishing:
 
             def child(crash=crash):
                 with watch_fault_points(crash):
-                    folder.publish("1.delta", b"new")
+                    folder.publish("1.delta", b"new", ask)
 
             assert in_child(child) == 7
             assert folder.read("1.delta") == (b"new" if point == "publish.visible" else b"old")
@@ -231,6 +238,52 @@ class TestPublishing:
             assert all(name.startswith(".") for name in left), "Spark would read it"
             folder.publish("1.delta", b"again")
             assert folder.read("1.delta") == b"again"
+
+    def test_what_another_attempt_wrote_is_not_overwritten_without_asking_again(self, folder):
+        answers = ["yes", Fenced("another attempt owns this version")]
+
+        def ask():
+            if isinstance(answer := answers.pop(0), Fenced):
+                raise answer
+            folder.publish("1.delta", b"theirs")
+
+        with pytest.raises(Fenced):
+            folder.publish("1.delta", b"ours", ask)
+        assert folder.list() == {"1.delta": 6}
+        assert folder.read("1.delta") == b"theirs"
+
+    def test_one_of_many_creates(self, folder):
+        """Whoever comes second is told so, whatever the order."""
+        writers, rounds = 4, 8
+        together = threading.Barrier(writers, timeout=60)
+        wrong = []
+
+        def write(number, turn):
+            allowed = iter([True])
+
+            def ask():
+                if not next(allowed, False):
+                    raise Fenced("somebody else was first")
+
+            together.wait()
+            try:
+                folder.publish(f"{turn}.delta", b"%d" % number, ask)
+            except Fenced:
+                return 0
+            return 1
+
+        def work(number):
+            try:
+                return [write(number, turn) for turn in range(rounds)]
+            except BaseException as error:
+                wrong.append(error)
+                together.abort()
+                raise
+
+        with ThreadPoolExecutor(writers) as pool:
+            created = [*pool.map(work, range(writers))]
+        assert wrong == []
+        assert [sum(each) for each in zip(*created, strict=True)] == [1] * rounds
 
     def test_crash_while_setting_aside(self, folder):
         folder.publish("1.delta", b"content")
@@ -244,11 +297,12 @@ class TestPublishing:
         assert kept
         assert set(kept) == {b"content"}
 
-    def test_one_put_and_nothing_else(self, proxied):
+    @pytest.mark.parametrize("ask", [None, no_objection])
+    def test_one_put_and_nothing_else(self, proxied, ask):
         folder, proxy, _ = proxied
-        for content in (b"first", b"second"):
+        for number, content in enumerate((b"first", b"second")):
             proxy.asked.clear()
-            folder.publish("1.delta", content)
+            folder.publish("1.delta" if ask is None else f"{number}.delta", content, ask)
             assert len(proxy.asked) == 1, proxy.asked
             method, path = proxy.asked[0]
             assert method == "PUT" or (method == "POST" and path.startswith("/upload/"))
@@ -266,11 +320,17 @@ class TestPublishing:
         fs = folder._filesystem.fs
         original = fs.pipe_file
         small = 5 * 2**20 if remote.kind != "gcs" else 2**20
-        monkeypatch.setattr(fs, "pipe_file", lambda path, data: original(path, data, chunksize=small))
+        monkeypatch.setattr(fs, "pipe_file", lambda path, data, **more: original(path, data, chunksize=small, **more))
         content = os.urandom(2 * small + 12_345)
         folder.publish("1.snapshot", content)
         assert folder.list() == {"1.snapshot": len(content)}
         assert folder.read("1.snapshot") == content
+        asked = []
+        folder.publish("1.delta", content, lambda: asked.append(1))
+        folder.publish("1.delta", content[:-1], lambda: asked.append(2))
+        assert folder.read("1.delta") == content[:-1]
+        # The imitation of GCS ignores conditions on uploads in several parts.
+        assert asked == ([1, 2] if remote.kind == "gcs" else [1, 2, 2])
 
 
 class Moving(MemoryFileSystem):
@@ -325,18 +385,24 @@ class TestOtherFilesystems:
         assert renaming.set_aside("1.delta") == "1.delta.aside"
         assert list(renaming.list()) == ["1.delta.aside"]
 
-    def test_error_at_every_fault_point(self, renaming):
+    @pytest.mark.parametrize("ask", [None, no_objection])
+    def test_error_at_every_fault_point(self, renaming, ask):
         renaming.publish("1.delta", b"old")
-        for point in ("publish.start", "publish.written", "publish.allowed", "publish.visible"):
+        points = fault_points_of(lambda: renaming.publish("1.delta", b"old", ask))
+        assert ("publish.exists" in points) == (ask is not None)
+        for point in dict.fromkeys(points):
+            if point == "publish.replacing":
+                continue  # the one place where the old file is gone, and the version missing
 
             def fail(name, point=point):
                 if name == point:
                     raise Injected(name)
 
             with watch_fault_points(fail), pytest.raises(Injected):
-                renaming.publish("1.delta", b"new")
+                renaming.publish("1.delta", b"new", ask)
             assert renaming.read("1.delta") == (b"new" if point == "publish.visible" else b"old")
             assert list(renaming.list()) == ["1.delta"]
+            renaming.publish("1.delta", b"old")
 
     def test_refused_leaves_nothing(self, renaming):
         def refuse():

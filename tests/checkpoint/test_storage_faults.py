@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import fsspec
 import pytest
-from places import make_place, no_sleep
+from places import make_place, no_objection, no_sleep
 from servers import BUCKET, Proxy
 
-from holdfast.checkpoint.failures import is_transient
+from holdfast.checkpoint.failures import is_taken, is_transient, is_unknown_condition
 from holdfast.checkpoint.filesystems import filesystem_class
 from holdfast.checkpoint.storage import Folder, MissingFile, Patience
 from holdfast.errors import Fenced, InvalidSetting, Unavailable
@@ -115,6 +115,101 @@ class TestServersInTrouble:
         with pytest.raises(Unavailable, match="127.0.0.1:1"):
             folder.read("1.delta")
         assert len(pauses) == 1
+
+
+class TestConditions:
+    """Writes that only create, on servers that understand them in their own ways, or not at all."""
+
+    @pytest.fixture
+    def s3(self, request, tmp_path):
+        place = make_place("s3", request, tmp_path)
+        proxy = Proxy(place.server.endpoint)
+        options = {**place.server.through(proxy.endpoint).options, "default_block_size": 5 * 2**20}
+        try:
+            yield Folder.open(place.url, options, patience=Patience(sleep=no_sleep)), proxy
+        finally:
+            proxy.close()
+
+    @pytest.mark.parametrize(
+        "refusal",
+        [
+            b"<Error><Code>PreconditionFailed</Code><Condition>If-None-Match</Condition></Error>",
+            b"<Error><Code>PreconditionFailed</Code><Message>It is there</Message></Error>",
+            b"",
+        ],
+    )
+    def test_a_file_that_is_there(self, s3, refusal):
+        folder, proxy = s3
+        asked = []
+        proxy.answers += [(412, refusal)]
+        folder.publish("1.delta", b"new", lambda: asked.append(len(proxy.asked)))
+        assert asked == [0, 1]
+        assert folder.read("1.delta") == b"new"
+
+    def test_two_at_once_are_told_to_try_again(self, s3):
+        folder, proxy = s3
+        asked = []
+        conflict = b"<Error><Code>ConditionalRequestConflict</Code><Message>Try again</Message></Error>"
+        proxy.answers += [(409, conflict)]
+        folder.publish("1.delta", b"new", lambda: asked.append(len(proxy.asked)))
+        assert asked == [0, 1]
+        assert len(proxy.asked) == 2
+        assert folder.read("1.delta") == b"new"
+
+    def test_an_answer_that_got_lost(self, s3):
+        folder, proxy = s3
+        proxy.answers += ["lost"]
+        folder.publish("1.delta", b"content", no_objection)
+        assert folder.read("1.delta") == b"content"
+
+    def test_a_server_that_ignores_them(self, s3):
+        folder, proxy = s3
+        proxy.unheeded.add("if-none-match")
+        asked = []
+        for content in (b"old", b"new"):
+            folder.publish("1.delta", content, lambda: asked.append(1))
+            assert folder.read("1.delta") == content
+        assert len(asked) == 2, "nobody said that there was a file"
+
+    def test_a_server_that_refuses_them_is_not_bothered_again(self, s3):
+        folder, proxy = s3
+        refused = b"<Error><Code>NotImplemented</Code><Message>A header is not implemented</Message></Error>"
+        proxy.answers += [(501, refused)]
+        folder.publish("1.delta", b"old", no_objection)
+        for content in (b"new", b"newer"):
+            proxy.asked.clear()
+            folder.publish("1.delta", content, no_objection)
+            assert len(proxy.asked) == 1
+            assert folder.read("1.delta") == content
+
+    def test_a_package_that_does_not_know_them(self, s3, monkeypatch):
+        folder, _ = s3
+        pipe_file = folder._filesystem.fs.pipe_file
+        monkeypatch.setattr(folder._filesystem.fs, "pipe_file", lambda path, data: pipe_file(path, data))
+        for content in (b"old", b"new"):
+            folder.publish("1.delta", content, no_objection)
+            assert folder.read("1.delta") == content
+
+    def test_a_parameter_that_botocore_does_not_know(self):
+        filesystem_class("s3")
+        import botocore.exceptions as boto
+
+        unknown = boto.ParamValidationError(report='Unknown parameter in input: "IfNoneMatch"')
+        assert is_unknown_condition(unknown)
+        assert not is_unknown_condition(ConnectionResetError())
+        assert not is_taken(unknown)
+
+    @pytest.mark.parametrize("reason", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+    def test_a_local_disk_without_hard_links(self, tmp_path, monkeypatch, reason):
+        def no_links(*_):
+            raise OSError(reason, os.strerror(reason))
+
+        monkeypatch.setattr(os, "link", no_links)
+        folder = Folder.open(str(tmp_path))
+        for content in (b"old", b"new"):
+            folder.publish("1.delta", content, no_objection)
+            assert folder.list() == {"1.delta": 3}
+            assert folder.read("1.delta") == content
 
 
 class TestPatience:
@@ -231,17 +326,18 @@ class TestLocalDisk:
                 call()
         assert os.listdir(tmp_path) == ["1.delta"]
 
-    def test_everything_is_synced_before_and_after_the_rename(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(("step", "ask"), [("replace", None), ("link", no_objection)])
+    def test_everything_is_synced_before_and_after_the_file_has_its_name(self, tmp_path, monkeypatch, step, ask):
         steps = []
-        fsync, replace = os.fsync, os.replace
+        fsync, give_name = os.fsync, getattr(os, step)
         monkeypatch.setattr(os, "fsync", lambda fd: (steps.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
-        monkeypatch.setattr(os, "replace", lambda a, b: (steps.append("rename"), replace(a, b)))
-        Folder.open(str(tmp_path / "state" / "0")).publish("1.delta", b"x")
-        folders, file, rename, folder = steps[:-3], steps[-3], steps[-2], steps[-1]
+        monkeypatch.setattr(os, step, lambda a, b: (steps.append("named"), give_name(a, b)))
+        Folder.open(str(tmp_path / "state" / "0")).publish("1.delta", b"x", ask)
+        folders, file, named, folder = steps[:-3], steps[-3], steps[-2], steps[-1]
         assert folders == [str(tmp_path), str(tmp_path / "state")], "new folders survive a power failure too"
         assert os.path.dirname(file) == folder == str(tmp_path / "state" / "0")
         assert os.path.basename(file).startswith(".1.delta.")
-        assert rename == "rename"
+        assert named == "named"
 
     def test_new_files_have_the_users_permissions(self, tmp_path):
         before = os.umask(0o027)
@@ -255,6 +351,8 @@ class TestLocalDisk:
         folder = Folder.open(str(tmp_path))
         for change in (
             lambda: folder.publish("1.delta", b"new"),
+            lambda: folder.publish("1.delta", b"new", no_objection),
+            lambda: (os.unlink(tmp_path / "1.delta"), folder.publish("1.delta", b"new", no_objection)),
             lambda: folder.remove(["1.delta"]),
             lambda: folder.set_aside("1.delta"),
         ):

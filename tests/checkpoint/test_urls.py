@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from holdfast.checkpoint.filesystems import filesystem_for
-from holdfast.checkpoint.hadoop_options import hadoop_options
+from holdfast.checkpoint.hadoop_options import fs_options, hadoop_options
 from holdfast.checkpoint.storage import Folder
-from holdfast.checkpoint.urls import locate
+from holdfast.checkpoint.urls import locate, redact_urls
 from holdfast.errors import EnvironmentNotReady, InvalidRequest
 
 REGISTERED = sys.modules["fsspec.registry"]._registry  # the name in fsspec itself is a read-only view
@@ -71,6 +71,8 @@ class TestUrls:
             "file://x",
             "simplecache::s3://b/x",
             "s3a://key:hunter2@bucket/x",
+            "s3a://key:hunter2/hunter2@bucket/x",
+            "s3a://key:hunter2@hunter2/hunter2@bucket/x",
             "gs://b/../../x",
         ],
     )
@@ -80,7 +82,13 @@ class TestUrls:
         assert "hunter2" not in str(caught.value)
 
     def test_shown_has_no_secret(self):
-        assert locate("sftp://me:hunter2@host/x/y").shown == "sftp://***@host/x/y"
+        for password in ("hunter2", "hun@ter2", "hun/ter2", "/hunter2@", "hunter2/@a/", "hun:ter2/x"):
+            assert locate(f"sftp://me:{password}@host/x/y").shown == "sftp://***@host/x/y"
+            said = f"cannot reach sftp://me:{password}@host/x, nor 'hdfs://me:{password}@host/y'."
+            assert redact_urls(said) == "cannot reach sftp://***@host/x, nor 'hdfs://***@host/y'."
+        assert redact_urls("me@here asked for s3a://bucket/a@b and hdfs://host:1/c") == (
+            "me@here asked for s3a://bucket/a@b and hdfs://host:1/c"
+        )
         assert locate("abfs://c@a.dfs.core.windows.net/x?sig=hunter2").shown.endswith("/x?***")
         assert locate("s3a://bucket/x").shown == "s3a://bucket/x"
         assert locate("file:///a/b?c").shown == "file:/a/b?c"
@@ -156,6 +164,29 @@ class TestOpening:
         }
         assert hadoop_options({"fs.gs.auth.type": "UNAUTHENTICATED"}, "gcs") == {"token": "anon"}
 
+    def test_what_is_given_goes_before_the_configuration(self):
+        conf = {
+            "spark.hadoop.fs.s3a.access.key": "conf",
+            "spark.hadoop.fs.s3a.secret.key": "conf",
+            "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
+            "spark.hadoop.fs.s3a.bucket.mine.access.key": "bucket",
+            "spark.hadoop.fs.s3a.bucket.min.secret.key": "another bucket's",
+        }
+        given = {"secret": "given", "client_kwargs": {"verify": False}, "anon": False}
+        assert fs_options("s3a://mine/x", conf, given) == {
+            "key": "bucket",
+            "secret": "given",
+            "client_kwargs": {"region_name": "eu-west-1", "verify": False},
+            "anon": False,
+        }
+        assert fs_options("s3a://other/x", conf) == {
+            "key": "conf",
+            "secret": "conf",
+            "client_kwargs": {"region_name": "eu-west-1"},
+        }
+        assert fs_options("/tmp/x", conf) == fs_options("gs://mine/x", conf) == {}
+        assert fs_options("memory://x", conf, given) == given
+
     def test_hadoop_options_reach_a_server(self, moto_server, tmp_path):
         conf = {
             "spark.hadoop.fs.s3a.access.key": "k",
@@ -165,6 +196,7 @@ class TestOpening:
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         }
-        folder = Folder.open(moto_server.url(tmp_path.name, "hadoop"), hadoop_options(conf, "s3a"))
+        url = moto_server.url(tmp_path.name, "hadoop")
+        folder = Folder.open(url, fs_options(url, conf))
         folder.publish("1.delta", b"x")
         assert folder.list() == {"1.delta": 1}

@@ -35,7 +35,7 @@ def test_providers(run):
     described = json.loads(run("providers", "--json").stdout)
     memory = next(provider for provider in described["providers"] if provider["name"] == "memory")
     assert memory["distribution"] == "holdfast"
-    assert memory["capabilities"] == ["PREFIX_SCAN", "RANGE_SCAN", "VOLATILE"]
+    assert memory["capabilities"] == ["LATE_START", "PREFIX_SCAN", "RANGE_SCAN", "VOLATILE"]
     assert described["problems"] == []
 
 

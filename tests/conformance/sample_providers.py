@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast import Capability, Settings, StateView, VersionedProvider, fault_point, setting
+from holdfast import Capability, Published, Settings, StateView, VersionedProvider, fault_point, setting
 from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore
 from holdfast.contract.lifecycle import NEXT, Lifecycle, State
-from holdfast.errors import Fenced, MissingVersion, Unavailable
+from holdfast.errors import Fenced, InvalidRequest, MissingVersion, Unavailable
 
 
 class View(StateView):
@@ -35,7 +36,13 @@ class Right(VersionedProvider):
     """Every version is a whole file, put in place by a rename."""
 
     capabilities: ClassVar = frozenset(
-        {Capability.EXTERNAL, Capability.TIME_TRAVEL, Capability.RANGE_SCAN, Capability.PREFIX_SCAN}
+        {
+            Capability.EXTERNAL,
+            Capability.TIME_TRAVEL,
+            Capability.RANGE_SCAN,
+            Capability.PREFIX_SCAN,
+            Capability.LATE_START,
+        }
     )
     serial = 0
 
@@ -79,6 +86,12 @@ class Right(VersionedProvider):
         os.replace(temporary, self.path(base + 1))
         return len(pairs)
 
+    def start_at(self, version):
+        if not list(self.folder.glob("*.json")):
+            self.write(self.path(version), {})
+        elif not self.path(version).exists() or self.load(version):
+            raise InvalidRequest("there is state already")
+
     def discard_above(self, version):
         for path in self.folder.glob("*.json"):
             if int(path.stem) > version:
@@ -111,8 +124,8 @@ class LosesRemove(Right):
 class CustomStore(Right):
     store: ClassVar = BufferedStateStore
 
-    def get_store(self, version):
-        return self.store(self, version, self._view(version))
+    def get_store(self, version, identity=None):
+        return self.store(self, version, self._view(version, identity))
 
 
 class VersionZeroHasContent(Right):
@@ -417,6 +430,31 @@ class TrustsItsMemory(Right):
         return count
 
 
+class Told(Right):
+    """Tells versions of one number apart, by their content."""
+
+    def open_view(self, version):
+        view = super().open_view(version)
+        view.identity = self.identity(view.pairs)
+        return view
+
+    def identity(self, pairs):
+        return str(zlib.crc32(repr(sorted(pairs.items())).encode()))
+
+    def publish(self, base, view, changes, ask):
+        return Published(super().publish(base, view, changes, ask), self.identity(self.merged(view, changes)))
+
+
+class KeepsTheOldIdentity(Told):
+    def publish(self, base, view, changes, ask):
+        return Published(super().publish(base, view, changes, ask).num_keys, view.identity)
+
+
+class OpensAnotherThanAskedFor(Told):
+    def _view(self, version, identity=None):
+        return super()._view(version)
+
+
 class ForgetsOldVersions(Right):
     def publish(self, base, view, changes, ask):
         self.path(base - 3).unlink(missing_ok=True)
@@ -428,6 +466,16 @@ class CleansTooMuch(Right):
         versions = sorted(int(path.stem) for path in self.folder.glob("*.json"))
         for version in versions[:-1]:
             self.path(version).unlink(missing_ok=True)
+
+
+class BeginsAtZero(Right):
+    def start_at(self, version):
+        super().start_at(0)
+
+
+class BeginsOverExistingState(Right):
+    def start_at(self, version):
+        self.write(self.path(version), {})
 
 
 class MixesStores(Right):

@@ -9,6 +9,8 @@ import sample_providers
 # Imported here, or every inner run would import it (and NumPy) again.
 from holdfast.conformance import ProviderContract
 
+RIGHT = ["Right", "Told"]
+
 # Wrong provider, the test that catches it, and what that test says.
 CASES = [
     ("ForgetsCommit", "test_get_put_remove", "MissingVersion"),
@@ -38,6 +40,8 @@ CASES = [
     ("SkipsEmptyCommit", "test_commit_without_changes_makes_a_version", "MissingVersion"),
     ("ForgetsWhenClosed", "test_a_new_provider_finds_what_was_committed", "MissingVersion"),
     ("CleansTooMuch", "test_maintenance_keeps_what_is_promised", "MissingVersion"),
+    ("BeginsAtZero", "test_a_state_that_begins_later", "MissingVersion"),
+    ("BeginsOverExistingState", "test_state_does_not_begin_a_second_time", "DID NOT RAISE"),
     ("MixesStores", "test_stores_do_not_mix", "shows another store's state"),
     ("CountsRemoves", "test_num_keys", "assert"),
     ("RangeWithoutItsEnd", "test_range_scan", "is wrong"),
@@ -64,6 +68,8 @@ CASES = [
     ("FirstCommitWins", "test_an_attempt_that_opens_later_may_overwrite", "assert"),
     ("TakesSilenceForConsent", "test_no_answer_is_no_permission", "visible without calling ask()"),
     ("TrustsItsMemory", "test_a_version_made_again_by_another_provider_is_seen", "which was replaced"),
+    ("KeepsTheOldIdentity", "test_everybody_agrees_on_an_identity", "said to be two different ones"),
+    ("OpensAnotherThanAskedFor", "test_another_version_of_that_number_is_told_apart", "DID NOT RAISE"),
     ("ForgetsOldVersions", "test_old_versions_stay_readable", "MissingVersion"),
     ("RangeWithoutOwnChanges", "test_range_scan_sees_own_changes", "assert"),
     ("RangeIgnoresBoundsWithoutIndex", "test_range_scan_without_an_index_column", "DID NOT RAISE"),
@@ -76,7 +82,7 @@ def test_every_wrong_provider_has_a_case():
     providers = {
         name
         for name, cls in inspect.getmembers(sample_providers, inspect.isclass)
-        if issubclass(cls, sample_providers.Right) and name not in {"Right", "CustomStore", "_LeavesMark"}
+        if issubclass(cls, sample_providers.Right) and name not in {*RIGHT, "CustomStore", "_LeavesMark"}
     }
     assert providers == {provider for provider, _, _ in CASES}
 
@@ -101,8 +107,9 @@ def run_kit(pytester, provider, *arguments):
     return pytester.runpytest_inprocess("-q", "--no-header", "-p", "no:cacheprovider", *arguments)
 
 
-def test_kit_accepts_the_right_one(pytester):
-    outcomes = run_kit(pytester, "Right").parseoutcomes()
+@pytest.mark.parametrize("right", RIGHT)
+def test_kit_accepts_the_right_ones(right, pytester):
+    outcomes = run_kit(pytester, right).parseoutcomes()
     assert set(outcomes) == {"passed"}
     assert outcomes["passed"] > 40
 

@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.urls import redact_urls
@@ -30,6 +31,7 @@ _random = random.Random()  # noqa: S311 -- spreads pauses, protects nothing
 
 TRANSIENT_CODES = frozenset(
     {
+        "ConditionalRequestConflict",
         "InternalError",
         "OperationAborted",
         "RequestLimitExceeded",
@@ -133,6 +135,27 @@ def is_absent(error: BaseException) -> bool:
     if not isinstance(error, FileNotFoundError) or _GCS_BUCKET.fullmatch(str(error)):
         return False
     return all(store_code(link) != "NoSuchBucket" for link in chain(error))
+
+
+def is_taken(error: BaseException) -> bool:
+    """Tell whether a write on the condition that there is no such file found one.
+
+    s3fs has a FileExistsError only for servers that name the condition in their answer.
+    """
+    return any(
+        isinstance(link, FileExistsError) or http_status(link) == HTTPStatus.PRECONDITION_FAILED
+        for link in chain(error)
+    )
+
+
+def is_unknown_condition(error: BaseException) -> bool:
+    """Tell whether a conditional write failed because the store, or an early version of its package, has none."""
+    return any(
+        isinstance(link, TypeError)
+        or type(link).__name__ == "ParamValidationError"  # botocore's, of a parameter that it does not know
+        or http_status(link) == HTTPStatus.NOT_IMPLEMENTED
+        for link in chain(error)
+    )
 
 
 def secrets_in(options: Mapping[str, Any], inherited: bool = False) -> Iterator[str]:

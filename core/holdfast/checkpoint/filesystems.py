@@ -53,6 +53,8 @@ class Filesystem:
         self._options = dict(options)
         password = None if self.protocol in WITHOUT_HOST else urlsplit(location.url).password
         self.redact = Redactor({**options, "password in the URL": password})
+        self.takes_conditions = True
+        """Whether the store may be asked to write only where nothing is; not, once it has said that it cannot."""
         # By process id: fsspec refuses an inherited instance, and dropping it would close the parent's sockets.
         # No lock: one that another thread holds during a fork stays locked in the child.
         self._made: dict[int, Any] = {}

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.urls import locate
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "spark.hadoop."
+
+
+def fs_options(url: str, conf: Mapping[str, str], given: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return the fsspec options for the checkpoint at ``url``: what a Spark configuration says, and what was given.
+
+    What was given wins, also inside of options that are mappings themselves.
+    """
+    location = locate(url)
+    hadoop = {key.removeprefix(PREFIX): value for key, value in conf.items()}
+    if location.protocol == "s3":
+        # Hadoop lets one bucket have its own settings.
+        own = f"fs.s3a.bucket.{location.path.partition('/')[0]}."
+        hadoop |= {"fs.s3a." + key.removeprefix(own): value for key, value in hadoop.items() if key.startswith(own)}
+    return _merged(hadoop_options(hadoop, location.protocol), given)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        name: _merged(base[name], value)
+        for name, value in over.items()
+        if isinstance(value, dict) and isinstance(base.get(name), dict)
+    }
+    return {**base, **over, **both}
 
 
 def hadoop_options(conf: Mapping[str, str], protocol: str) -> dict[str, Any]:

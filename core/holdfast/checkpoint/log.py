@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from threading import Lock
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from holdfast.checkpoint.chain import Chain, Route, delta_name, snapshot_name
 from holdfast.checkpoint.framing import compress, decompress
+from holdfast.checkpoint.loading import LoadingReport
 from holdfast.checkpoint.records import decode_records, encode_records, split_parent, with_parent
 from holdfast.checkpoint.storage import MissingFile
 from holdfast.errors import CorruptState, MissingVersion
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 _READ_AHEAD = 16
 """Files read in parallel while loading; bounds how much of a long chain is in memory at once."""
-
-_PROGRESS_AFTER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -156,31 +154,31 @@ class CheckpointLog:
     def _read_snapshot(self, version: int) -> Piece:
         name = snapshot_name(version)
         where = self._where(name)
-        data = decompress(self.folder.read(name), where)
-        keys, values = decode_records(data, where, allow_removed=False, row_checksums=self._row_checksums)
+        with LoadingReport(self.folder.shown) as report:
+            report.doing = f"reading {name}"
+            data = self.folder.read(name)
+            report.doing = f"decoding {name} of {len(data)} bytes"
+            records = decompress(data, where)
+            keys, values = decode_records(records, where, allow_removed=False, row_checksums=self._row_checksums)
         return Piece(version, True, keys, values, None)
 
     def _pieces(self, route: Route, parent: str | None = None) -> Iterator[Piece]:
         names, versions = route.names, list(route.deltas)
-        started = reported = monotonic()
-        for start in range(0, len(names), _READ_AHEAD):
-            try:
-                contents = self.folder.read_many(names[start : start + _READ_AHEAD])
-            except MissingFile as error:
-                # Listed a moment ago or taken for granted by the caller; either way the chain has a hole.
-                raise MissingVersion(f"the chain of {self.folder.shown} has a hole: {error}") from error
-            for name, version, data in zip(names[start:], versions[start:], contents, strict=False):
-                where = self._where(name)
-                content = decompress(data, where)
-                _check_parent(split_parent(content)[1], parent, where)
-                keys, values = decode_records(content, where, row_checksums=self._row_checksums)
-                parent = identity_of(data)
-                yield Piece(version, False, keys, values, parent)
-            now = monotonic()
-            if now - reported > _PROGRESS_AFTER_SECONDS:
-                reported = now
-                done = min(start + _READ_AHEAD, len(names))
-                log.info("Loading %s: %d of %d deltas, %.0f s", self.folder.shown, done, len(names), now - started)
+        with LoadingReport(self.folder.shown) as report:
+            for start in range(0, len(names), _READ_AHEAD):
+                report.doing = f"{start} of {len(names)} deltas"
+                try:
+                    contents = self.folder.read_many(names[start : start + _READ_AHEAD])
+                except MissingFile as error:
+                    # Listed a moment ago or taken for granted by the caller; either way the chain has a hole.
+                    raise MissingVersion(f"the chain of {self.folder.shown} has a hole: {error}") from error
+                for name, version, data in zip(names[start:], versions[start:], contents, strict=False):
+                    where = self._where(name)
+                    content = decompress(data, where)
+                    _check_parent(split_parent(content)[1], parent, where)
+                    keys, values = decode_records(content, where, row_checksums=self._row_checksums)
+                    parent = identity_of(data)
+                    yield Piece(version, False, keys, values, parent)
 
     def _where(self, name: str) -> str:
         return f"{self.folder.shown}/{name}"
@@ -202,28 +200,36 @@ class CheckpointLog:
         if may_be_made_again:
             self.refresh()
 
+        # Looked up before asking: what comes later may be from an attempt that was allowed after this one.
+        above = self._known().above(version - 1)
+
         def ask_and_set_aside() -> None:
             ask()
-            self._set_aside_above(version - 1)
+            while above:
+                self._set_aside(above[0], version)
+                del above[0]
 
+        identity = identity_of(data)
         self.folder.publish(delta_name(version), data, ask_and_set_aside)
         self._last_appended = version
         self._note(lambda chain: chain.including([delta_name(version)]))
         if may_be_made_again:
             # Maintenance of an earlier run may have been about to write a snapshot of the version that was replaced.
             # It looks at the delta after writing, we look for snapshots after replacing: one of us sees the other.
-            self.refresh()
-            self._set_aside_above(version - 1)
-        return identity_of(data)
+            late = self.refresh().above(version - 1)
+            # If the delta is another one by now, then so may be what lies above it.
+            if late and self.identity(version) == identity:
+                for name in late:
+                    self._set_aside(name, version)
+        return identity
 
-    def _set_aside_above(self, base: int) -> None:
-        for name in self._known().above(base):
-            log.warning("Setting aside %s: version %d is made again", self._where(name), base + 1)
-            try:
-                aside = [self.folder.set_aside(name)]
-            except MissingFile:
-                aside = []
-            self._note(lambda chain, name=name, aside=aside: chain.without([name]).including(aside))  # type: ignore[misc]
+    def _set_aside(self, name: str, version: int) -> None:
+        log.warning("Setting aside %s: version %d is made again", self._where(name), version)
+        try:
+            aside = [self.folder.set_aside(name)]
+        except MissingFile:
+            aside = []
+        self._note(lambda chain: chain.without([name]).including(aside))
 
     def start_at(self, version: int) -> None:
         """Give a state that begins empty at ``version`` a beginning of its chain."""

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, ClassVar
 from holdfast.checkpoint.log import CheckpointLog, apply_changes
 from holdfast.checkpoint.schema_files import StateSchema, check_compatible, read_state_schema, write_state_schema
 from holdfast.checkpoint.storage import Folder
-from holdfast.contract.buffered import BufferedStateStore, StateView
+from holdfast.contract.buffered import BufferedStateStore, Published, StateView
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.metrics import MetricKind, StateStoreCustomMetric
 from holdfast.contract.versioned import VersionedProvider
-from holdfast.errors import CorruptState, Fenced, HoldfastError
+from holdfast.errors import CorruptState, Fenced, HoldfastError, InvalidRequest, MissingVersion
+from holdfast.ids import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.contract.buffered import Changes
     from holdfast.contract.store import Pair
+    from holdfast.ids import StateStoreId
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,13 @@ class CheckpointedProvider(VersionedProvider):
     """Does versions, commit, abort, snapshots, clean-up and recovery; a backend makes the ``StateMap``."""
 
     capabilities: ClassVar = frozenset(
-        {Capability.LOG, Capability.TIME_TRAVEL, Capability.RANGE_SCAN, Capability.PREFIX_SCAN}
+        {
+            Capability.LOG,
+            Capability.TIME_TRAVEL,
+            Capability.RANGE_SCAN,
+            Capability.PREFIX_SCAN,
+            Capability.LATE_START,
+        }
     )
 
     fault_points: ClassVar[tuple[str, ...]] = (*VersionedProvider.fault_points, "publish.written", "publish.visible")
@@ -88,9 +96,7 @@ class CheckpointedProvider(VersionedProvider):
 
     def open(self) -> None:
         self._lock = RLock()
-        self._log = CheckpointLog(
-            Folder.open(self.store_id.store_checkpoint_location(), self.fs_options), self.conf.compression_codec
-        )
+        self._log = CheckpointLog(self._folder_of(self.store_id), self.conf.compression_codec)
         self._unwritten_schema = self._check_schema()
         self._map = self.make_map()
         self._final = 0
@@ -110,22 +116,31 @@ class CheckpointedProvider(VersionedProvider):
         return None
 
     def _first_partition(self) -> Folder:
-        first = dataclasses.replace(self.store_id, partition_id=0)
-        return Folder.open(first.store_checkpoint_location(), self.fs_options)
+        return self._folder_of(dataclasses.replace(self.store_id, partition_id=0))
+
+    def _folder_of(self, store_id: StateStoreId) -> Folder:
+        location = store_id.store_checkpoint_location()
+        return Folder.open(location, self.fs_options, adapters=self.filesystem_adapters)
 
     @property
     def location(self) -> str:
         return self._log.folder.shown
 
-    def get_store(self, version: int) -> BufferedStateStore:
-        store = super().get_store(version)
+    def get_store(self, version: int, identity: str | None = None) -> BufferedStateStore:
+        store = super().get_store(version, identity)
         # The batch that made this version is over: from now on it does not change any more.
         self._final = version
         return store
 
     def open_view(self, version: int) -> StateView:
+        return self._open(version, None)
+
+    def open_known(self, version: int, identity: str) -> StateView:
+        return self._open(version, identity)
+
+    def _open(self, version: int, identity: str | None) -> StateView:
         with self._lock:
-            if self._holds(version):
+            if self._holds(version, identity):
                 self._counts[CACHE_HITS] += 1
                 return self._held_view(version)
             self._counts[CACHE_MISSES] += 1
@@ -140,13 +155,15 @@ class CheckpointedProvider(VersionedProvider):
         view.identity = self._map.identities()[version]
         return view
 
-    def _holds(self, version: int) -> bool:
-        """Whether the map shows ``version`` and it is still what the log has under that number."""
+    def _holds(self, version: int, identity: str | None = None) -> bool:
+        """Whether the map shows ``version`` as it was committed last: as ``identity``, if the caller knows it."""
         held = self._map.identities()
         if version == 0 or version not in held:
             return version in held
-        # Another executor may have made this version again since: its number would be the same.
-        return held[version] is not None and held[version] == self._log.identity(version)
+        if identity is None:
+            # Another executor may have made this version again since: its number would be the same.
+            identity = self._log.identity(version)
+        return identity is not None and held[version] == identity
 
     def _load(self, version: int) -> StateView:
         newest = max(self._map.identities(), default=0)
@@ -199,7 +216,7 @@ class CheckpointedProvider(VersionedProvider):
             identity = self._log.identity(version)
         return state, identity
 
-    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int:
+    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> Published:
         with self._lock:
             held = self._map.identities()
             if base in held and held[base] != view.identity:
@@ -209,20 +226,41 @@ class CheckpointedProvider(VersionedProvider):
 
         def ask_and_write_schema() -> None:
             ask()
-            if self._unwritten_schema is not None:
-                # Before the first version, so that there is no state whose schema nobody knows.
-                write_state_schema(self._first_partition(), self._unwritten_schema)
-                self._unwritten_schema = None
+            self._write_schema()
 
         # Outside the lock: others may read while this waits for the storage and the guard.
         identity = self._log.append(base + 1, changes, view.identity, ask_and_write_schema)
         with self._lock:
             if self._map.identities().get(base, _NOT_HELD) == view.identity:
-                return self._map.apply(base + 1, identity, changes)
+                return Published(self._map.apply(base + 1, identity, changes), identity)
             state = dict(view.entries())
             apply_changes(state, changes.keys(), changes.values())
             self._map.reset(base + 1, identity, state.items())
-            return len(state)
+            return Published(len(state), identity)
+
+    def _write_schema(self) -> None:
+        """Before the first version, so that there is no state whose schema nobody knows."""
+        if self._unwritten_schema is not None:
+            write_state_schema(self._first_partition(), self._unwritten_schema)
+            self._unwritten_schema = None
+
+    def start_at(self, version: int) -> None:
+        check_number("version", version)
+        newest = self._log.refresh().newest
+        if version and not newest:
+            self._write_schema()
+            self._log.start_at(version)
+        elif not self._is_empty(version):
+            raise InvalidRequest(
+                f"{self.location} has state already, up to version {newest}: it cannot begin empty at version"
+                f" {version}; give the operator another name, or remove its old state"
+            )
+
+    def _is_empty(self, version: int) -> bool:
+        try:
+            return not self._read(version)[0]
+        except MissingVersion:
+            return False
 
     def do_maintenance(self) -> None:
         """Write a snapshot if the chain has grown long, and remove what is no longer needed."""

@@ -6,13 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.checkpoint.failures import MissingFile, Patience
-from holdfast.checkpoint.filesystems import Filesystem, filesystem_for, nothing
-from holdfast.checkpoint.publishing import Publishing, strategy_for
+from holdfast.checkpoint.filesystems import Filesystem, filesystem_for
+from holdfast.checkpoint.publishing import AdaptedPublishing, Publishing, strategy_for
 from holdfast.checkpoint.urls import checked_name, locate
+from holdfast.contract.filesystems import FilesystemAdapters
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from holdfast.contract.filesystems import FilesystemAdapter
 
 __all__ = ["Folder", "MissingFile", "Patience"]
 
@@ -25,6 +28,7 @@ PARALLEL = 16
 """Files read or removed at a time."""
 
 ORDINARY = Patience()
+NO_ADAPTERS = FilesystemAdapters()
 
 
 class Folder:
@@ -34,16 +38,31 @@ class Folder:
     What the store refuses is `Unavailable`, with the store's own message, after the retries that ``patience`` allows.
     """
 
-    __slots__ = ("_filesystem", "_path", "_patience", "_shown")
+    __slots__ = ("_adapter", "_filesystem", "_path", "_patience", "_shown")
 
-    def __init__(self, filesystem: Filesystem, path: str, shown: str, patience: Patience) -> None:
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        path: str,
+        shown: str,
+        patience: Patience,
+        adapter: FilesystemAdapter | None = None,
+    ) -> None:
         self._filesystem = filesystem
         self._path = path.rstrip("/")
         self._shown = shown.rstrip("/")
         self._patience = patience
+        self._adapter = adapter
 
     @classmethod
-    def open(cls, url: str, fs_options: Mapping[str, Any] = {}, *, patience: Patience = ORDINARY) -> Folder:
+    def open(
+        cls,
+        url: str,
+        fs_options: Mapping[str, Any] = {},
+        *,
+        patience: Patience = ORDINARY,
+        adapters: FilesystemAdapters = NO_ADAPTERS,
+    ) -> Folder:
         """Return the folder at a URL in Hadoop's spelling or at a plain path; it need not exist.
 
         ``fs_options`` are those of the fsspec filesystem: see its documentation.
@@ -51,7 +70,8 @@ class Folder:
         location = locate(url)
         filesystem = filesystem_for(location, fs_options)
         filesystem.call(patience, f"open {location.shown}", lambda fs: fs)  # a wrong option is an error here
-        return cls(filesystem, location.path or filesystem.path_of(location.url), location.shown, patience)
+        path = location.path or filesystem.path_of(location.url)
+        return cls(filesystem, path, location.shown, patience, adapters.find(location.protocol))
 
     @property
     def shown(self) -> str:
@@ -64,7 +84,7 @@ class Folder:
     def child(self, *names: str) -> Folder:
         """Return a folder below this one; it need not exist."""
         below = "".join("/" + checked_name(name) for name in names)
-        return Folder(self._filesystem, self._path + below, self._shown + below, self._patience)
+        return Folder(self._filesystem, self._path + below, self._shown + below, self._patience, self._adapter)
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; MissingFile if there is none."""
@@ -76,11 +96,12 @@ class Folder:
         """Return the contents of several files, read in parallel, in the order of their names."""
         return [*self._in_parallel(self.read, names)]
 
-    def publish(self, name: str, data: bytes, ask: Callable[[], None] = nothing) -> None:
+    def publish(self, name: str, data: bytes, ask: Callable[[], None] | None = None) -> None:
         """Write a file, or overwrite it: the old content or the new is there at any time, also after a crash.
 
-        ``ask`` is called when only the visible step is left, once more for each retry of it. If it raises, nothing
-        stays behind and its error passes as it is. After Unavailable, the old or the new content is there.
+        ``ask`` is called when only the visible step is left, and once more before a file that is there already is
+        overwritten and for each retry. If it raises, nothing stays behind and its error passes as it is. After
+        Unavailable, the old or the new content is there.
         """
         self._publishing().publish(self._at(name), data, ask, f"{self._shown}/{name}")
 
@@ -126,6 +147,8 @@ class Folder:
         return self._filesystem.call(self._patience, doing, action, absent=absent)
 
     def _publishing(self) -> Publishing:
+        if self._adapter is not None:
+            return AdaptedPublishing(self._filesystem, self._patience, self._adapter)
         return strategy_for(self._filesystem, self._patience)
 
     def _in_parallel(self, action: Callable[[str], Any], names: Sequence[str]) -> Any:

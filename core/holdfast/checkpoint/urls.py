@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from holdfast.errors import InvalidRequest
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_USER = re.compile(r"(?<=://)[^/@\s]*@")
+# Passwords are pasted with "/" and "@" in them, so behind a colon everything up to the last "@" may be one.
+_USER = re.compile(r"(?<=://)(?:[^/@:\s]*:[^\s'\"]*@|[^/@\s]*@)")
 _QUERY = re.compile(r"(?<=\?)[^\s'\"]*(?:auth|cred|key|passw|secret|sig|token|upload_id)[^\s'\"]*", re.IGNORECASE)
 
 FSSPEC_NAMES = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "local": "file", "abfss": "abfs"}
@@ -79,7 +80,7 @@ def _remote(protocol: str, scheme: str, rest: str, url: str) -> Location:
         return Location(protocol, "/" + inside, whole, redact_urls(whole))
     if protocol not in IN_BUCKETS:
         return Location(protocol, "", whole, redact_urls(whole))
-    if "@" in authority:
+    if "@" in authority or (":" in authority and not authority.startswith("arn:") and "@" in inside):
         raise InvalidRequest(f"{shown} has credentials in it; give them as options of the filesystem instead")
     if not authority:
         raise InvalidRequest(f"{shown} has no bucket; write {scheme}://bucket/folder")

@@ -45,6 +45,7 @@ class StoreMachine(RuleBasedStateMachine):
         # A store of its own for every walk.
         self.partition = next(self.partitions)
         self.committed: dict[int, dict[bytes, bytes]] = {0: {}}
+        self.identities: dict[int, str | None] = {}
         self.provider: StateStoreProvider
 
     @property
@@ -59,14 +60,17 @@ class StoreMachine(RuleBasedStateMachine):
 
     # One rule is one whole batch: a walk whose every step is a single put rarely gets to a commit.
     @rule(
-        steps=st.lists(STEPS, max_size=8), again=st.integers(0, 3), finish=st.sampled_from(["commit"] * 4 + ["abort"])
+        steps=st.lists(STEPS, max_size=8),
+        again=st.integers(0, 3),
+        known=st.booleans(),
+        finish=st.sampled_from(["commit"] * 4 + ["abort"]),
     )
-    def run_batch(self, steps: list[tuple[Any, ...]], again: int, finish: str) -> None:
+    def run_batch(self, steps: list[tuple[Any, ...]], again: int, known: bool, finish: str) -> None:
         """Run a batch on the newest version, or on an older one as a query that goes back would."""
         oldest = 0 if Capability.TIME_TRAVEL in type(self.provider).capabilities else max(0, self.newest - 1)
         base = max(oldest, self.newest - max(0, again - 1))
         model = dict(self.committed[base])
-        store = self.provider.get_store(base)
+        store = self.provider.get_store(base, self.identities.get(base) if known else None)
         for step, *arguments in steps:
             getattr(self, f"_{step}")(store, model, *arguments)
         if finish == "abort":
@@ -78,6 +82,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert store.metrics.num_keys == len(model)
         # Versions above the new one belong to a future that did not happen.
         self.committed = {v: pairs for v, pairs in self.committed.items() if v <= base} | {base + 1: model}
+        self.identities[base + 1] = store.identity
 
     def _put(self, store: StateStore, model: dict[bytes, bytes], k: bytes, v: bytes) -> None:
         store.put(k, v)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.conformance.base import Contract, commit, contents, key, read, value
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import watch_fault_points
-from holdfast.errors import CommitFailed, Fenced, InvalidRequest, MissingVersion
+from holdfast.errors import CommitFailed, CorruptState, Fenced, InvalidRequest, MissingVersion, UnsupportedOperation
 
 if TYPE_CHECKING:
     from holdfast.conformance.backend import Backend
@@ -90,6 +90,41 @@ class VersionContract(Contract):
         commit(other, 2, {C: value(3)})
         commit(other, 3, {C: value(4)})
         assert read(provider, 4) == {A: value(2), C: value(4)}, "later versions were applied to a replaced one"
+
+    def test_everybody_agrees_on_an_identity(self, provider: StateStoreProvider, open_provider: OpenProvider) -> None:
+        for version in range(3):
+            with provider.get_store(version) as store:
+                store.put(A, value(version))
+                store.commit()
+                made = store.identity
+            for other in (provider, open_provider()):
+                for open_ in (other.get_store, other.get_read_store):
+                    for known in (None, made):
+                        with open_(version + 1, known) as opened:
+                            assert opened.identity == made, f"version {version + 1} is said to be two different ones"
+                            assert opened.get(A) == value(version)
+
+    def test_another_version_of_that_number_is_told_apart(
+        self, provider: StateStoreProvider, open_provider: OpenProvider
+    ) -> None:
+        commit(provider, 0, {A: value(0)})
+        identities = []
+        # The second time the batch runs on another executor. The first one still has the version as it made it.
+        for maker, number in ((provider, 1), (open_provider(), 2)):
+            with maker.get_store(1) as store:
+                store.put(A, value(number))
+                store.commit()
+                identities.append(store.identity)
+        before, now = identities
+        assert now is None or before != now, "two versions of one number have one identity"
+        with provider.get_store(2, now) as store:
+            assert contents(store) == {A: value(2)}, "another version was asked for than the one that is shown"
+            assert store.identity == now
+        if before is not None:
+            for other in (provider, open_provider()):
+                for open_ in (other.get_store, other.get_read_store):
+                    with pytest.raises(CorruptState, match=before):
+                        open_(2, before)
 
     def test_a_base_made_again_while_a_store_is_open(self, provider: StateStoreProvider) -> None:
         commit(provider, 0, {A: value(1)})
@@ -222,6 +257,44 @@ class VersionContract(Contract):
                     other.get_store(version)
         commit(restarted, 4, {B: value(-2)})
         assert read(open_provider(), 5) == expected | {B: value(-2)}
+
+    def test_a_state_that_begins_later(
+        self, backend: Backend, provider: StateStoreProvider, open_provider: OpenProvider
+    ) -> None:
+        if Capability.LATE_START not in backend.provider_class.capabilities:
+            with pytest.raises(UnsupportedOperation):
+                provider.start_at(7)
+            return
+        provider.start_at(7)
+        other = open_provider()
+        other.start_at(7)
+        for each in (provider, other):
+            assert read(each, 7) == {}, "the version that the state begins at is not there, or not empty"
+            for version in (6, 8):
+                with pytest.raises(MissingVersion):
+                    each.get_store(version)
+        commit(provider, 7, {A: value(1)})
+        other.start_at(7)
+        for each in (provider, other, open_provider()):
+            assert read(each, 8) == {A: value(1)}, "beginning a second time took away what was committed"
+        commit(other, 7, {B: value(2)})
+        commit(other, 8, {C: value(3)})
+        assert read(open_provider(), 9) == {B: value(2), C: value(3)}
+
+    def test_state_does_not_begin_a_second_time(
+        self, backend: Backend, provider: StateStoreProvider, open_provider: OpenProvider
+    ) -> None:
+        commit(provider, commit(provider, 0, {A: value(1)}), {B: value(2)})
+        expected = InvalidRequest
+        if Capability.LATE_START not in backend.provider_class.capabilities:
+            expected = UnsupportedOperation
+        for version in (1, 2, 7):
+            with pytest.raises(expected):
+                provider.start_at(version)
+        for each in (provider, open_provider()):
+            assert read(each, 2) == {A: value(1), B: value(2)}
+            with pytest.raises(MissingVersion):
+                each.get_store(7)
 
     def _history(
         self, provider: StateStoreProvider, *, versions: int, maintain: bool = False

@@ -7,13 +7,14 @@ attempts, own changes visible, abort, copies of the caller's buffers) the same c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.contract.capabilities import Capability
 from holdfast.contract.faults import fault_point
 from holdfast.contract.lifecycle import Lifecycle, State
-from holdfast.contract.store import BytesLike, Pair, ReadStateStore, StateStore
+from holdfast.contract.store import BytesLike, Pair, ReadStateStore, StateStore, encoded_row, encoded_rows
 from holdfast.errors import CommitFailed, CorruptState, Fenced, InvalidProvider, InvalidRequest
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ Changes: TypeAlias = "dict[bytes, bytes | None]"
 
 _SCAN_CHUNK = 8192
 """Keys decoded at once by scans: enough to make bulk decoding pay, little enough to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What came of a commit."""
+
+    num_keys: int
+    """Keys in the new version."""
+
+    identity: str | None = None
+    """What ``StateView.identity`` of the new version is."""
 
 
 class StateView(ABC):
@@ -74,6 +86,7 @@ class BufferedReadStore(ReadStateStore):
         self._version = version
         self._view = view
         self._lifecycle = Lifecycle()
+        self._identity = view.identity
         self._num_keys_at_end = 0
 
     @property
@@ -85,17 +98,21 @@ class BufferedReadStore(ReadStateStore):
         return self._version
 
     @property
+    def identity(self) -> str | None:
+        return self._identity
+
+    @property
     def metrics(self) -> StateStoreMetrics:
         open_ = self._lifecycle.state is State.UPDATING
         return self._provider.metrics_of(self._num_keys() if open_ else self._num_keys_at_end)
 
     def get(self, key: BytesLike) -> bytes | None:
         self._lifecycle.check("get")
-        return self._view.get(_row(key, "Key"))
+        return self._view.get(encoded_row(key, "Key"))
 
     def get_many(self, keys: Sequence[BytesLike]) -> list[bytes | None]:
         self._lifecycle.check("get")
-        return self._view.get_many(_rows(keys, "Key"))
+        return self._view.get_many(encoded_rows(keys, "Key"))
 
     def iterator(self) -> Iterator[Pair]:
         self._lifecycle.check("iterator")
@@ -110,7 +127,7 @@ class BufferedReadStore(ReadStateStore):
             return self.iterator()
         if ordinal is None:
             raise InvalidRequest("get_range needs an index column: give key_index_ordinal when the store is opened")
-        start, end = (None if bound is None else _row(bound, "Bound") for bound in (start, end))
+        start, end = (None if bound is None else encoded_row(bound, "Bound") for bound in (start, end))
         pairs = self._current(self._view.range_entries(start, end))
         return _in_range(pairs, schema, ordinal, start, end)
 
@@ -121,7 +138,7 @@ class BufferedReadStore(ReadStateStore):
         schema = self._provider.key_schema
         if columns not in range(1, len(schema) + 1):
             raise InvalidRequest(f"prefix_scan over {columns!r} columns of a key that has {len(schema)}")
-        prefix = _row(prefix, "Prefix")
+        prefix = encoded_row(prefix, "Prefix")
         _check_prefix(prefix, schema, columns)
         pairs = self._current(self._view.prefix_entries(prefix, columns))
         return _with_prefix(pairs, schema, columns, prefix)
@@ -156,14 +173,14 @@ class BufferedStateStore(BufferedReadStore, StateStore):
 
     def get(self, key: BytesLike) -> bytes | None:
         self._lifecycle.check("get")
-        key = _row(key, "Key")
+        key = encoded_row(key, "Key")
         if key in self._changes:
             return self._changes[key]
         return self._view.get(key)
 
     def get_many(self, keys: Sequence[BytesLike]) -> list[bytes | None]:
         self._lifecycle.check("get")
-        rows = _rows(keys, "Key")
+        rows = encoded_rows(keys, "Key")
         changes = self._changes
         if not changes:
             return self._view.get_many(rows)
@@ -173,22 +190,22 @@ class BufferedStateStore(BufferedReadStore, StateStore):
 
     def put(self, key: BytesLike, value: BytesLike) -> None:
         self._lifecycle.check("put")
-        self._changes[_row(key, "Key")] = _row(value, "Value")
+        self._changes[encoded_row(key, "Key")] = encoded_row(value, "Value")
 
     def put_many(self, keys: Sequence[BytesLike], values: Sequence[BytesLike]) -> None:
         self._lifecycle.check("put")
         if len(keys) != len(values):
             raise InvalidRequest(f"put_many got {len(keys)} keys and {len(values)} values")
         # Both are looked at first, so that a bad row in the middle leaves nothing half put.
-        self._changes.update(zip(_rows(keys, "Key"), _rows(values, "Value"), strict=True))
+        self._changes.update(zip(encoded_rows(keys, "Key"), encoded_rows(values, "Value"), strict=True))
 
     def remove(self, key: BytesLike) -> None:
         self._lifecycle.check("remove")
-        self._changes[_row(key, "Key")] = None
+        self._changes[encoded_row(key, "Key")] = None
 
     def remove_many(self, keys: Sequence[BytesLike]) -> None:
         self._lifecycle.check("remove")
-        self._changes.update(dict.fromkeys(_rows(keys, "Key")))
+        self._changes.update(dict.fromkeys(encoded_rows(keys, "Key")))
 
     def commit(self) -> int:
         self._lifecycle.check("commit")
@@ -203,7 +220,7 @@ class BufferedStateStore(BufferedReadStore, StateStore):
             fault_point("commit.before_publish")
 
         try:
-            num_keys = self._provider.publish(self._version, self._view, self._changes, ask)
+            published = self._provider.publish(self._version, self._view, self._changes, ask)
             fault_point("commit.after_publish")
         except Fenced:
             self.abort()
@@ -217,7 +234,10 @@ class BufferedStateStore(BufferedReadStore, StateStore):
                 f"{type(self._provider).__name__}.publish made version {new_version} visible without calling ask();"
                 " call it immediately before publishing, or a task that was given up can overwrite newer state"
             )
-        self._num_keys_at_end = num_keys
+        if isinstance(published, int):
+            published = Published(published)
+        self._num_keys_at_end = published.num_keys
+        self._identity = published.identity
         self._view.close()
         self._lifecycle.move("commit")
         self._provider.observer.store_committed(self.id, new_version)
@@ -237,24 +257,6 @@ class BufferedStateStore(BufferedReadStore, StateStore):
         # The copy is taken now, not when the generator first runs: an iterator shows the store
         # as it was when it was asked for.
         return _merged(entries, dict(self._changes))
-
-
-def _row(row: BytesLike, what: str) -> bytes:
-    """An immutable copy; ``bytes`` is already one and is not copied again."""
-    if type(row) is bytes:
-        return row
-    if row is None:
-        raise InvalidRequest(f"{what} cannot be null")
-    if not isinstance(row, (bytes, bytearray, memoryview)):
-        raise InvalidRequest(f"{what} must be an encoded row (bytes), not {type(row).__name__}")
-    return bytes(row)
-
-
-def _rows(rows: Sequence[BytesLike], what: str) -> list[bytes]:
-    """Immutable copies; nothing is called per row in the ordinary case that all are ``bytes``."""
-    if set(map(type, rows)) <= {bytes}:
-        return list(rows)  # type: ignore[arg-type]
-    return [_row(row, what) for row in rows]
 
 
 def _merged(entries: Iterable[Pair], changes: Changes) -> Iterator[Pair]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from holdfast.errors import UnsupportedOperation
+
 
 class Capability(Enum):
     """One ability of a provider.
@@ -19,7 +21,16 @@ class Capability(Enum):
     TIME_TRAVEL = "every version of the last minBatchesToRetain can be opened, not only the newest two"
     RANGE_SCAN = "get_range answers by the key's index column, in order"
     PREFIX_SCAN = "prefix_scan answers by the key's leading columns"
+    LATE_START = "start_at lets a store begin empty at a version above 0"
 
 
 DURABILITY = frozenset({Capability.VOLATILE, Capability.LOG, Capability.EXTERNAL})
 """The capabilities of which a provider has exactly one."""
+
+
+def undeclared(who: object, capability: Capability) -> UnsupportedOperation:
+    """The error of a store or provider that is asked for what its provider does not declare."""
+    return UnsupportedOperation(
+        f"{type(who).__name__} cannot do this: its provider does not declare {capability.name}"
+        f" ({capability.value}); choose a provider that does (`holdfast providers` lists them)"
+    )

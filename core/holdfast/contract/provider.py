@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.contract.capabilities import Capability, undeclared
+from holdfast.contract.filesystems import FilesystemAdapters
 from holdfast.contract.observer import Observer
 
 if TYPE_CHECKING:
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.conf import StateStoreConf
-    from holdfast.contract.capabilities import Capability
     from holdfast.contract.metrics import StateStoreCustomMetric
     from holdfast.contract.store import ReadStateStore, StateStore
     from holdfast.ids import StateStoreId
@@ -31,7 +32,8 @@ class CommitGuard(ABC):
     def before_publish(self, store: StateStore) -> None:
         """Return if ``store`` may publish ``store.version + 1`` now, else raise ``Fenced``.
 
-        ``store`` is the very object that ``get_store`` returned. No answer is no permission.
+        ``store`` is the very object that ``get_store`` returned. No answer is no permission. It is
+        asked once per commit, and again for retries and before a version that is there is replaced.
         """
 
 
@@ -65,6 +67,9 @@ class StateStoreProvider(ABC):
     observer: Observer = Observer()
     """Told of what happens; set before ``init`` by whoever creates the provider."""
 
+    filesystem_adapters: FilesystemAdapters = FilesystemAdapters()
+    """How to write on filesystems that plug-ins know better; set before ``init``, too."""
+
     @abstractmethod
     def init(
         self,
@@ -88,15 +93,28 @@ class StateStoreProvider(ABC):
         """The id given to ``init``."""
 
     @abstractmethod
-    def get_store(self, version: int) -> StateStore:
+    def get_store(self, version: int, identity: str | None = None) -> StateStore:
         """Open ``version`` to make ``version + 1`` from it.
+
+        ``identity`` is what the caller knows ``version`` to be (``StateStore.identity`` after the
+        commit that made it); ``None`` means whatever is stored. A provider that has that very
+        version at hand need not look further, and one that tells versions of one number apart
+        raises ``CorruptState`` where another one is stored.
 
         A version that is not there in full is ``MissingVersion``, never an empty store.
         """
 
     @abstractmethod
-    def get_read_store(self, version: int) -> ReadStateStore:
-        """Open ``version`` to look at it."""
+    def get_read_store(self, version: int, identity: str | None = None) -> ReadStateStore:
+        """Open ``version`` to look at it; ``identity`` as in ``get_store``."""
+
+    def start_at(self, version: int) -> None:
+        """Let a store without any state begin empty at ``version``, for a query that is already at that batch.
+
+        After it returns, ``version`` can be opened and is empty. Calling it again is harmless. A
+        store that has other state is ``InvalidRequest``, and stays as it is.
+        """
+        raise undeclared(self, Capability.LATE_START)
 
     def do_maintenance(self) -> None:
         """Background work: snapshots, compaction, removing what nobody can ask for any more.

@@ -8,12 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from holdfast.contract.capabilities import Capability
-from holdfast.errors import UnsupportedOperation
+from holdfast.contract.capabilities import Capability, undeclared
+from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
+
+    import pyarrow as pa
 
     from holdfast.contract.metrics import StateStoreMetrics
     from holdfast.ids import StateStoreId
@@ -23,6 +25,24 @@ BytesLike: TypeAlias = Union[bytes, bytearray, memoryview]  # noqa: UP007 - eval
 
 Pair: TypeAlias = tuple[bytes, bytes]
 """A key and its value."""
+
+
+def encoded_row(row: BytesLike, what: str) -> bytes:
+    """An immutable copy of a caller's row; ``bytes`` is already one and is not copied again."""
+    if type(row) is bytes:
+        return row
+    if row is None:
+        raise InvalidRequest(f"{what} cannot be null")
+    if not isinstance(row, (bytes, bytearray, memoryview)):
+        raise InvalidRequest(f"{what} must be an encoded row (bytes), not {type(row).__name__}")
+    return bytes(row)
+
+
+def encoded_rows(rows: Sequence[BytesLike], what: str) -> list[bytes]:
+    """Immutable copies; nothing is called per row in the ordinary case that all are ``bytes``."""
+    if set(map(type, rows)) <= {bytes}:
+        return list(rows)  # type: ignore[arg-type]
+    return [encoded_row(row, what) for row in rows]
 
 
 class ReadStateStore(ABC):
@@ -43,6 +63,15 @@ class ReadStateStore(ABC):
         """The version that was opened."""
 
     @property
+    def identity(self) -> str | None:
+        """Which of the possible contents of its version this is, where the backend tells them apart.
+
+        A batch that runs again makes another version of the same number. Of the version that was
+        opened; after a commit, of the new one.
+        """
+        return None
+
+    @property
     @abstractmethod
     def metrics(self) -> StateStoreMetrics:
         """Current metrics. After a commit those of the new version, after an abort those of the opened one."""
@@ -54,6 +83,12 @@ class ReadStateStore(ABC):
     def get_many(self, keys: Sequence[BytesLike]) -> list[bytes | None]:
         """The values of ``keys``, in their order."""
         return [self.get(key) for key in keys]
+
+    def get_array(self, keys: pa.Array) -> pa.Array:
+        """The values of a binary array of keys, in their order; null where there is none."""
+        import pyarrow as pa
+
+        return pa.array(self.get_many(keys.to_pylist()), pa.binary())
 
     @abstractmethod
     def iterator(self) -> Iterator[Pair]:
@@ -70,14 +105,14 @@ class ReadStateStore(ABC):
         (``key_index_ordinal`` of ``StateStoreProvider.init``); ``None`` leaves that side open.
         Pairs come in ascending order of the index column, nulls first.
         """
-        raise _undeclared(self, Capability.RANGE_SCAN)
+        raise undeclared(self, Capability.RANGE_SCAN)
 
     def prefix_scan(self, prefix: BytesLike, columns: int) -> Iterator[Pair]:
         """The pairs whose first ``columns`` key columns equal the row ``prefix``.
 
         ``prefix`` is a row of just those columns.
         """
-        raise _undeclared(self, Capability.PREFIX_SCAN)
+        raise undeclared(self, Capability.PREFIX_SCAN)
 
     @abstractmethod
     def abort(self) -> None:
@@ -108,6 +143,10 @@ class StateStore(ReadStateStore):
         for key, value in zip(keys, values, strict=True):
             self.put(key, value)
 
+    def put_array(self, keys: pa.Array, values: pa.Array) -> None:
+        """``put_many`` of two binary arrays."""
+        self.put_many(keys.to_pylist(), values.to_pylist())
+
     @abstractmethod
     def remove(self, key: BytesLike) -> None:
         """Remove ``key``; it need not be there."""
@@ -116,6 +155,10 @@ class StateStore(ReadStateStore):
         """Remove many keys."""
         for key in keys:
             self.remove(key)
+
+    def remove_array(self, keys: pa.Array) -> None:
+        """``remove_many`` of a binary array."""
+        self.remove_many(keys.to_pylist())
 
     @abstractmethod
     def commit(self) -> int:
@@ -136,10 +179,3 @@ class StateStore(ReadStateStore):
 
     def __enter__(self) -> StateStore:
         return self
-
-
-def _undeclared(store: ReadStateStore, capability: Capability) -> UnsupportedOperation:
-    return UnsupportedOperation(
-        f"{type(store).__name__} cannot do this: its provider does not declare {capability.name}"
-        f" ({capability.value}); choose a provider that does (`holdfast providers` lists them)"
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore, Changes, StateView
+from holdfast.contract.buffered import BufferedReadStore, BufferedStateStore, Changes, Published, StateView
 from holdfast.contract.metrics import StateStoreMetrics
 from holdfast.contract.provider import CommitGuard, StateStoreProvider
-from holdfast.errors import InvalidRequest
+from holdfast.errors import CorruptState, InvalidRequest
 from holdfast.ids import check_number
 
 if TYPE_CHECKING:
@@ -77,24 +77,39 @@ class VersionedProvider(StateStoreProvider):
     def open_view(self, version: int) -> StateView:
         """Show ``version``, or raise ``MissingVersion``. Version 0 is empty and always there."""
 
+    def open_known(self, version: int, identity: str) -> StateView:
+        """``open_view`` of a version that the caller knows; override it where knowing saves looking."""
+        return self.open_view(version)
+
     @abstractmethod
-    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int:
+    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int | Published:
         """Make version ``base + 1`` from ``view`` and ``changes``, durable and all at once.
 
         Call ``ask`` immediately before the version becomes visible: it raises when this attempt
         must not publish, and then nothing may stay behind. An existing ``base + 1`` is replaced
-        and anything above it discarded. Return the number of keys in the new version.
+        and anything above it discarded. Return the number of keys in the new version; where views
+        have an identity, return it too, as ``Published``.
         """
 
-    def get_store(self, version: int) -> BufferedStateStore:
-        return self.store_class(self, version, self._view(version))
+    def get_store(self, version: int, identity: str | None = None) -> BufferedStateStore:
+        return self.store_class(self, version, self._view(version, identity))
 
-    def get_read_store(self, version: int) -> BufferedReadStore:
-        return BufferedReadStore(self, version, self._view(version))
+    def get_read_store(self, version: int, identity: str | None = None) -> BufferedReadStore:
+        return BufferedReadStore(self, version, self._view(version, identity))
 
-    def _view(self, version: int) -> StateView:
+    def _view(self, version: int, identity: str | None = None) -> StateView:
         check_number("version", version)
-        return self.open_view(version)
+        if identity is None:
+            return self.open_view(version)
+        view = self.open_known(version, identity)
+        if view.identity not in (None, identity):
+            view.close()
+            raise CorruptState(
+                f"version {version} of {self.location} is stored as {view.identity}, but {identity} was committed: a"
+                " writer that had been given up replaced it later; `holdfast rollback` can take the stopped query back"
+                " to a batch before it"
+            )
+        return view
 
     def close(self) -> None:
         """Nothing to let go of, unless the backend says otherwise."""

@@ -10,6 +10,7 @@ import pluggy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.contract.filesystems import FilesystemAdapter
     from holdfast.contract.provider import StateStoreProvider
     from holdfast.ids import StateStoreId
 
@@ -37,6 +38,11 @@ class ProviderSpec:
 @hookspec
 def holdfast_providers() -> Iterable[ProviderSpec]:  # type: ignore[empty-body]
     """Name the providers this package adds."""
+
+
+@hookspec
+def holdfast_filesystem_adapter(protocol: str) -> FilesystemAdapter | None:
+    """Say how checkpoints are written on the filesystems that fsspec calls ``protocol``; None where it is not yours."""
 
 
 @hookspec

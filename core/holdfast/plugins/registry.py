@@ -8,8 +8,9 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from holdfast.conf import HOLDFAST_PROVIDER_CLASS
+from holdfast.conf import HOLDFAST_OWN_PREFIXES, HOLDFAST_PROVIDER_CLASS
 from holdfast.errors import BrokenPlugin, DuplicateProvider, InvalidProvider, ProviderNotFound
+from holdfast.plugins.adapters import HookAdapters
 from holdfast.plugins.discovery import Discovery, InstalledProvider, Problem, discover, installed_plugins
 from holdfast.plugins.observers import HookObserver
 from holdfast.plugins.validation import check_provider_class
@@ -32,6 +33,8 @@ class ProviderRegistry:
         self._found: Discovery = discover(plugins)
         self.observer = HookObserver(self._found.manager.hook)
         """Tells the plug-ins what happens to stores."""
+        self.filesystem_adapters = HookAdapters(self._found.manager.hook)
+        """Asks the plug-ins how to write on a filesystem."""
 
     @property
     def providers(self) -> tuple[InstalledProvider, ...]:
@@ -81,6 +84,7 @@ class ProviderRegistry:
         """Log the settings that no installed backend reads: misspelt, or of a backend that is not installed."""
         classes = [chosen, *(provider.spec.provider for provider in self.providers)]
         prefixes = tuple(settings.prefix for settings in (cls.settings for cls in classes) if settings is not None)
+        prefixes += HOLDFAST_OWN_PREFIXES
         for key in conf.backend_confs:
             if key != HOLDFAST_PROVIDER_CLASS and not key.startswith(prefixes):
                 log.warning("Setting %s is not used: no installed backend has settings of that name", key)
@@ -150,6 +154,7 @@ def create_and_init(
             " what it needs belongs into init()"
         ) from error
     provider.observer = registry.observer
+    provider.filesystem_adapters = registry.filesystem_adapters
     provider.init(
         store_id,
         arrow_schema(key_schema),

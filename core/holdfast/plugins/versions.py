@@ -6,6 +6,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 from holdfast.errors import VersionSkew
+from holdfast.plugins.discovery import installed_plugins
 from holdfast.plugins.registry import ProviderRegistry, installed_providers
 
 if TYPE_CHECKING:
@@ -24,13 +25,23 @@ def software_versions(provider_class: str, registry: ProviderRegistry | None = N
     return versions
 
 
-def check_same_software(driver: Mapping[str, str], executor: Mapping[str, str], where: str) -> None:
-    """Raise ``VersionSkew`` naming every difference; ``where`` says which executor."""
+def installed_software() -> dict[str, str]:
+    """Holdfast and every distribution with a plug-in for it, with their versions; loads none of them."""
+    plugins = {plugin.distribution: plugin.version for plugin in installed_plugins()}
+    return {**plugins, "holdfast": importlib.metadata.version("holdfast")}
+
+
+def check_same_software(
+    driver: Mapping[str, str], executor: Mapping[str, str], where: str, *, here: str = "the driver"
+) -> None:
+    """Raise ``VersionSkew`` naming every difference; ``where`` says which executor, ``here`` who compares.
+
+    A plug-in that only one side has is no difference: whoever needs it will miss it by its name.
+    """
     differences = [
-        f"{name} is {driver.get(name, 'not installed')} on the driver"
-        f" and {executor.get(name, 'not installed')} on {where}"
-        for name in sorted({*driver, *executor})
-        if driver.get(name) != executor.get(name)
+        f"{name} is {driver[name]} on {here} and {executor[name]} on {where}"
+        for name in sorted({*driver} & {*executor})
+        if driver[name] != executor[name]
     ]
     if differences:
         raise VersionSkew(f"{'; '.join(differences)}; install the same versions on every machine of the cluster")

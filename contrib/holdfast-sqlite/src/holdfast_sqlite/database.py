@@ -140,8 +140,8 @@ class Database:
         changes: Iterable[tuple[bytes, bytes | None]],
         num_keys: int,
         ask: Callable[[], None],
-    ) -> None:
-        """Make version ``base + 1``; ``ask`` is called when only the commit is left to do."""
+    ) -> str:
+        """Make version ``base + 1`` and return its identity; ``ask`` is called when only the commit is left to do."""
         with self.write() as connection:
             with self.errors():
                 found = connection.execute("SELECT identity FROM version WHERE number = ?", (base,)).fetchone()
@@ -155,6 +155,7 @@ class Database:
                 identity = secrets.token_hex(8)
                 connection.execute("INSERT INTO version VALUES (?, ?, ?)", (base + 1, identity, num_keys))
             ask()
+        return identity
 
     def forget_old_versions(self, retain: int) -> None:
         """Remove all but the newest ``retain`` versions, and every entry that none of these shows."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from holdfast import (
     Capability,
     MetricKind,
+    Published,
     Seconds,
     Settings,
     StateStoreCustomMetric,
@@ -94,7 +95,7 @@ class SqliteStateStoreProvider(VersionedProvider):
     def open_view(self, version: int) -> _View:
         return _View(Snapshot(self._database, version))
 
-    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> int:
+    def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> Published:
         before = view.get_many(list(changes))
         # A removal of what was not there needs no entry.
         entries = [
@@ -102,8 +103,7 @@ class SqliteStateStoreProvider(VersionedProvider):
         ]
         added = sum((new is not None) - (old is not None) for new, old in zip(changes.values(), before, strict=True))
         num_keys = view.num_keys() + added
-        self._database.publish(base, view.identity or "", entries, num_keys, ask)
-        return num_keys
+        return Published(num_keys, self._database.publish(base, view.identity or "", entries, num_keys, ask))
 
     def do_maintenance(self) -> None:
         self._database.forget_old_versions(self.conf.min_versions_to_retain)

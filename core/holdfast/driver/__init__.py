@@ -1,0 +1,1 @@
+"""What runs on the driver: the coordinator and its endpoint."""

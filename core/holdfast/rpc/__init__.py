@@ -1,0 +1,1 @@
+"""Typed messages between the processes of a cluster, over Arrow Flight."""

@@ -1,0 +1,91 @@
+"""Bring the rows of a state partition into one task, and that task to the executor that holds the state.
+
+A plain shuffle does the first. For the second the stream is joined with an *anchor*: a cached table with one row per
+partition, hash-partitioned like the stream. The join needs no shuffle of the anchor, so Spark prefers to run each task
+where the anchor's block is cached, batch after batch. It also keeps Spark from leaving out the operator in a batch that
+brings no rows to its side of a union.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+from holdfast.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PARTITION: Final = "__holdfast_partition"
+"""The column that says which state partition a row belongs to."""
+
+_SALT: Final = "__holdfast_salt"
+
+
+class Placement:
+    """How the rows of one operator get to its ``n`` tasks; make one per operator, and close it with the query."""
+
+    def __init__(self, session: SparkSession, n: int, *, anchored: bool) -> None:
+        if n < 1:
+            raise InvalidRequest(f"an operator needs at least one partition; got {n}")
+        self._n = n
+        self._salts = salts(session, n)
+        self._anchor: DataFrame | None = None
+        if anchored:
+            rows = session.createDataFrame([(salt,) for salt in self._salts], f"{_SALT} int")
+            self._anchor = rows.repartition(n, _SALT).persist()
+            # Now, so that the blocks are there, spread over the executors, before the first batch asks for them.
+            self._anchor.count()
+
+    def place(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Add the column `PARTITION`, and shuffle so that task p gets exactly the rows of partition p."""
+        taken = {PARTITION, _SALT} & set(frame.columns)
+        if taken:
+            raise InvalidRequest(f"columns called {', '.join(sorted(taken))} are Holdfast's own; rename them before")
+        placed = frame.withColumn(PARTITION, partition_of(keys, self._n))
+        by_partition = sf.array(*[sf.lit(salt) for salt in self._salts])
+        placed = placed.withColumn(_SALT, sf.element_at(by_partition, sf.col(PARTITION) + 1))
+        placed = placed.repartition(self._n, _SALT)
+        if self._anchor is not None:
+            placed = placed.join(self._anchor.hint("shuffle_hash"), _SALT, "left")
+        return placed.drop(_SALT)
+
+    def close(self) -> None:
+        """Give the anchor's memory back."""
+        if self._anchor is not None:
+            self._anchor.unpersist()
+
+
+def partition_of(keys: Sequence[str], n: int) -> Column:
+    """Return the state partition of a key, with Spark's hash, to which -0.0 is 0.0 and all NaN are one."""
+    return sf.pmod(sf.hash(*[sf.col(_quoted(key)) for key in keys]), sf.lit(n))
+
+
+def salts(session: SparkSession, n: int) -> list[int]:
+    """Return for each of ``n`` partitions a number that Spark's own shuffle sends there."""
+    found: dict[int, int] = {}
+    start, size = 0, max(16, 8 * n)
+    while len(found) < n:
+        numbers = session.range(start, start + size, 1, 1).select(sf.col("id").cast("int").alias(_SALT))
+        hashed = numbers.select(partition_of([_SALT], n).alias(PARTITION), _SALT)
+        rows = hashed.groupBy(PARTITION).agg(sf.min(_SALT).alias(_SALT)).collect()
+        found = {**{row[PARTITION]: row[_SALT] for row in rows}, **found}
+        start += size
+    return [found[partition] for partition in range(n)]
+
+
+def needs_anchor(frame: DataFrame) -> bool:
+    """Whether a plain shuffle would move state between executors, or could be left out of a batch.
+
+    Only a plan with one source, on the one executor of local mode, is safe from both.
+    """
+    master = frame.sparkSession.sparkContext.master or ""
+    one_executor = master == "local" or master.startswith("local[")
+    return not one_executor or frame._jdf.queryExecution().analyzed().collectLeaves().size() > 1  # noqa: SLF001
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
