@@ -20,6 +20,8 @@ from holdfast.settings import ByteSize, Seconds, Settings, setting
 
 if _typing.TYPE_CHECKING:
     from holdfast.checkpoint.provider import CheckpointedProvider, StateMap
+    from holdfast.groups.aggregates import avg, count, first, last, max, min, sum  # noqa: A004 - Spark's names
+    from holdfast.spark.api import group_by, map_partitions_with_state_store, state_operators
 
 __all__ = [
     "BufferedStateStore",
@@ -48,15 +50,27 @@ __all__ = [
     "StateView",
     "Unguarded",
     "VersionedProvider",
+    "avg",
+    "count",
     "create_and_init",
     "errors",
     "fault_point",
+    "first",
+    "group_by",
     "hookimpl",
+    "last",
+    "map_partitions_with_state_store",
+    "max",
+    "min",
     "setting",
+    "state_operators",
+    "sum",
 ]
 
 # These bring Arrow, fsspec and lz4 with them, which `import holdfast` alone shall not cost.
 _LOADED_WHEN_ASKED_FOR = {
+    **dict.fromkeys(("avg", "count", "first", "last", "max", "min", "sum"), "holdfast.groups.aggregates"),
+    **dict.fromkeys(("group_by", "map_partitions_with_state_store", "state_operators"), "holdfast.spark.api"),
     "CheckpointedProvider": "holdfast.checkpoint.provider",
     "StateMap": "holdfast.checkpoint.provider",
 }

@@ -167,9 +167,12 @@ def test_maintenance_keeps_the_log_short_beside_a_writer(backend, tmp_path, in_m
     finally:
         stop.set()
         thread.join()
-    provider.do_maintenance()
+    # The thread may not have had its turn for a while. A snapshot and the versions after it, and all is short again.
+    for version in range(150, 156):
+        commit(provider, version, {row(version % 10): row(version)})
+        provider.do_maintenance()
     assert len(list(tmp_path.rglob("*.*"))) < 15
-    assert len(read(frugal.open(), 150)) == 10
+    assert len(read(frugal.open(), 156)) == 10
 
 
 def test_what_a_crash_left_unfinished_goes_with_its_version(backend, tmp_path):

@@ -45,6 +45,8 @@ class OperatorMetadata:
     """The columns of the input by which it is grouped."""
     stores: Mapping[str, StateSchema]
     """What each store of a partition holds, by its name."""
+    first_batch: int = 0
+    """The batch it began with, empty; above 0 where the query was there before its operator."""
 
     def __post_init__(self) -> None:
         """Refuse what could not be read back."""
@@ -83,6 +85,7 @@ def encode_operator(metadata: OperatorMetadata) -> bytes:
         "providerClass": metadata.provider_class,
         "numPartitions": metadata.partitions,
         "keyColumns": list(metadata.key_columns),
+        "firstBatch": metadata.first_batch,
         "stores": stores,
     }
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
@@ -124,6 +127,7 @@ def decode_operator(data: bytes, where: str) -> OperatorMetadata:
         partitions=partitions,
         key_columns=tuple(key_columns),
         stores=stores,
+        first_batch=_field(document, "firstBatch", int, where) if "firstBatch" in document else 0,
     )
 
 

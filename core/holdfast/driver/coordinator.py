@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.driver.commits import CommitTracker
 from holdfast.driver.grants import Grants, spark_is_not_asked
 from holdfast.driver.locations import Locations
+from holdfast.driver.progress import OperatorProgress, Progress
 from holdfast.driver.snapshot_lag import SnapshotLag, SnapshotLagSettings
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class StateStoreCoordinator:
         self._locations = Locations(lease)
         self._grants = Grants(secrets.token_hex(8), lease, could_count)
         self._commits = CommitTracker()
+        self._progress = Progress()
         self._lag = SnapshotLag(snapshot_lag or SnapshotLagSettings())
 
     # Where stores are
@@ -147,7 +149,9 @@ class StateStoreCoordinator:
         """The holder of a grant published; raises Fenced if another attempt got permission since."""
         with self._lock:
             held = self._grants.report_commit(incarnation, sequence, identity, self._clock())
-            self._commits.record(held.provider_id.query_run_id, held.version, held.provider_id.store_id)
+            run_id, store_id = held.provider_id.query_run_id, held.provider_id.store_id
+            self._commits.record(run_id, held.version, store_id)
+            self._progress.record(run_id, held.version, store_id, metrics)
 
     def release(self, incarnation: str, sequence: int) -> None:
         """Take back the grant of a store that was aborted."""
@@ -165,6 +169,11 @@ class StateStoreCoordinator:
         """Raise IncompleteBatch, with the stores that are missing, unless all of a batch have committed."""
         with self._lock:
             self._commits.validate(run_id, batch_id, self._grants.checkpoint_of(run_id))
+
+    def progress(self, run_id: UUID) -> list[OperatorProgress]:
+        """What the operators of a run did in its last batches; it stays when the run has ended."""
+        with self._lock:
+            return self._progress.of_run(run_id)
 
     # Whose snapshots fall behind
 

@@ -34,8 +34,12 @@ class CoordinatorEndpoint:
         port: int = 0,
         tls: Tls | None = None,
         tls_root: str | None = None,
+        handlers: Mapping[type[messages.Message[Any]], Callable[[Any], Any]] = {},
     ) -> None:
-        """``host`` is the driver's name as executors reach it; ``tls_root`` is what they are to trust."""
+        """``host`` is the driver's name as executors reach it; ``tls_root`` is what they are to trust.
+
+        ``handlers`` are for messages beyond the coordinator's own.
+        """
         self._coordinator = coordinator
         self._host = host
         self._scheme = "grpc" if tls is None else "grpc+tls"
@@ -47,7 +51,7 @@ class CoordinatorEndpoint:
         self._server = RpcServer(
             f"{self._scheme}://{bind}:{port}",
             self._token,
-            self._handlers(),
+            {**self._handlers(), **handlers},
             software=software,
             name="the coordinator on the driver",
             tls=tls,

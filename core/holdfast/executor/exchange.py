@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Condition, Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from holdfast.rpc.messages import Message, ReplyT
 
 
+_DEADLINE_POLL_SECONDS = 0.5
+"""A moment is enough: no patience is shorter than a second."""
+
+
 class HostConnection:
     """A process's connection to one state host."""
 
@@ -30,11 +34,12 @@ class HostConnection:
         """``patience`` is how many seconds one answer may take."""
         self._client = client
         self.log = log
-        self._deadlines = _Deadlines(patience)
+        self._patience = patience
 
     def open(self, opening: OpenSession) -> ClientExchange:
         """Begin a session."""
-        with self.errors(f"opening version {opening.version} of {opening.provider_id.store_id}"):
+        where = opening.provider_id.store_id.store_checkpoint_location()
+        with self.errors(f"opening version {opening.version} of {where}"):
             writer, reader = self._client.do_exchange(flight.FlightDescriptor.for_command(encode(OpenSession, opening)))
             writer.begin(ROWS)
         return ClientExchange(self, writer, reader)
@@ -54,7 +59,7 @@ class HostConnection:
         finished = False
         try:
             while True:
-                with self.errors("a scan"), self._deadlines.watching(reader):
+                with self.errors("a scan"), self.waiting(reader):
                     try:
                         rows = reader.read_chunk().data
                     except StopIteration:
@@ -79,8 +84,8 @@ class HostConnection:
 
     @contextmanager
     def waiting(self, reader: Any) -> Iterator[None]:
-        """Cancel what is read within if it takes too long."""
-        with self._deadlines.watching(reader):
+        """Cancel the stream of ``reader``, in both directions, if what is done within takes too long."""
+        with _deadlines.watching(reader, self._patience):
             yield
 
     def close(self) -> None:
@@ -99,7 +104,8 @@ class ClientExchange:
 
     def send(self, request: Request, rows: pa.RecordBatch | None = None) -> None:
         """Say something; rows travel in pieces, each with the same request."""
-        with self._lost_if_it_fails("sending to the state host"):
+        # A host that does not read makes a large message wait.
+        with self._lost_if_it_fails("sending to the state host"), self._connection.waiting(self._reader):
             if rows is None:
                 self._writer.write_metadata(encode(Request, request))
             else:
@@ -122,8 +128,9 @@ class ClientExchange:
     def close(self) -> None:
         """End the session; what was not committed is gone."""
         try:
-            self._writer.done_writing()
-            self._writer.close()
+            with self._connection.waiting(self._reader):
+                self._writer.done_writing()
+                self._writer.close()
         except (flight.FlightError, pa.ArrowException, OSError):
             # The host was gone first, or said why in an answer that was read.
             self.is_broken = True
@@ -139,18 +146,18 @@ class ClientExchange:
 
 
 class _Deadlines:
-    """Cancels reads that take too long: Flight's own timeouts are for whole sessions, not for one answer."""
+    """Cancels streams in which something takes too long: Flight's own timeouts are for whole sessions."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self._changed = Condition()
-        self._reads: dict[int, tuple[float, Any]] = {}
+        self._watched: dict[int, tuple[float, Any]] = {}
         self._thread: Thread | None = None
 
     @contextmanager
-    def watching(self, reader: Any) -> Iterator[None]:
+    def watching(self, reader: Any, patience: float) -> Iterator[None]:
         with self._changed:
-            self._reads[id(reader)] = (monotonic() + self._patience, reader)
+            self._watched[id(reader)] = (monotonic() + patience, reader)
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = Thread(target=self._watch, name="holdfast-deadlines", daemon=True)
                 self._thread.start()
@@ -158,14 +165,18 @@ class _Deadlines:
             yield
         finally:
             with self._changed:
-                self._reads.pop(id(reader), None)
+                self._watched.pop(id(reader), None)
 
     def _watch(self) -> None:
         while True:
             with self._changed:
-                # A moment is enough: no patience is shorter than a second.
-                self._changed.wait(0.5)
+                while not self._watched:
+                    self._changed.wait()
                 now = monotonic()
-                late = [reader for deadline, reader in self._reads.values() if deadline < now]
+                late = [reader for deadline, reader in self._watched.values() if deadline < now]
             for reader in late:
                 reader.cancel()
+            sleep(_DEADLINE_POLL_SECONDS)
+
+
+_deadlines = _Deadlines()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 
 def main() -> int:
@@ -22,7 +23,8 @@ def main() -> int:
     from holdfast.executor.life import run
 
     def ready() -> None:
-        os.write(say, b"!")
+        with suppress(BrokenPipeError):  # whoever waited has given up; the next one finds a host
+            os.write(say, b"!")
         os.close(say)
 
     return run(config, ready)

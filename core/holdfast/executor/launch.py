@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.executor.place import HostPlace
 from holdfast.executor.protocol import HostConfig
 from holdfast.executor.settings import HostSettings
@@ -42,12 +42,19 @@ class ExecutorInfo:
 
     coordinator: Address | None
 
+    def place(self, process: int, base: str | None) -> HostPlace:
+        """Where the ``process``-th host of this executor lives.
+
+        It goes by the secrets too: a driver that was started anew, or another application, has hosts of its own.
+        """
+        driver = ("", "") if self.coordinator is None else (self.coordinator.location, self.coordinator.token)
+        return HostPlace.of("\0".join((*driver, self.token, self.identity)), process, base)
+
 
 def connect(executor: ExecutorInfo, process: int, conf: Mapping[str, str]) -> tuple[HostPlace, RpcClient]:
     """A connection to the executor's ``process``-th host, which is started if need be."""
-    settings = HostSettings.parse({k: v for k, v in conf.items() if k.startswith(HostSettings.prefix)})
-    driver = "" if executor.coordinator is None else executor.coordinator.location
-    place = HostPlace.of(f"{driver}\0{executor.identity}", process, settings.folder)
+    settings = HostSettings.of(conf)
+    place = executor.place(process, settings.folder)
     hello = Hello(PROTOCOL, installed_software(), f"process {os.getpid()} of executor {executor.executor_id}")
 
     def knock() -> RpcClient | None:
@@ -64,11 +71,14 @@ def connect(executor: ExecutorInfo, process: int, conf: Mapping[str, str]) -> tu
         except Unavailable:  # left behind by a host that was killed
             client.close(0)
             return None
+        except HoldfastError as error:
+            client.close(0)
+            raise type(error)(f"{error} (log of the state host: {place.log})") from error
         return client
 
+    place.prepare()  # before anything is sent there: the token is not for whoever else could listen
     found = knock()
     if found is None:
-        place.prepare()
         with place.starting(settings.start_timeout):
             found = knock()
             if found is None:

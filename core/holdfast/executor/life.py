@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.conf import StateStoreConf
 from holdfast.errors import HoldfastError
@@ -41,18 +41,24 @@ _LOOK_EVERY_SECONDS = 0.25
 _COMMITS_MAY_TAKE_SECONDS = 60.0
 """How long an ending host waits for commits that are under way."""
 
+_MAINTENANCE_MAY_TAKE_SECONDS = 10.0
+"""The same for a snapshot that is being written; one that is left half-way does no harm."""
 
-def run(config_bytes: bytes, ready: Callable[[], None]) -> int:
+
+def run(config_bytes: bytes, ready: Callable[[], None]) -> NoReturn:
     """Be a state host until there is no reason to be one; ``ready`` is called when it listens."""
     config: HostConfig = decode(HostConfig, config_bytes)
-    settings = HostSettings.parse(_host_conf(config))
+    settings = HostSettings.of(config.conf)
     place = HostPlace(Path(config.base), config.name)
     _log_to(place, settings)
     try:
-        return _live(config, settings, place, ready)
+        code = _live(config, settings, place, ready)
     except Exception as error:
         log.critical("Failed: %s", error, exc_info=not isinstance(error, HoldfastError))
-        return 1
+        code = 1
+    logging.shutdown()
+    # Clients may hold exchanges open for as long as they like; nothing of theirs is left to lose.
+    os._exit(code)
 
 
 def _live(config: HostConfig, settings: HostSettings, place: HostPlace, ready: Callable[[], None]) -> int:
@@ -79,15 +85,15 @@ def _live(config: HostConfig, settings: HostSettings, place: HostPlace, ready: C
     heartbeat = None if coordinator is None else Heartbeat(coordinator, host_id, host.loaded)
     threads = _background(config, settings, host, host_id, coordinator, heartbeat)
     reason = _until_there_is_a_reason_to_end(config, settings, host, heartbeat, stop)
+    host.refuse_new(reason)
     place.socket.unlink(missing_ok=True)  # who comes now starts another host, which waits for this one's lock
+    host.finish_commits(_COMMITS_MAY_TAKE_SECONDS)
     for thread in threads:
-        thread.stop()
-    host.end(reason, _COMMITS_MAY_TAKE_SECONDS)
+        thread.stop(_MAINTENANCE_MAY_TAKE_SECONDS)
+    host.unload_all()
     _leave(place)
     log.info("Ended: %s", reason)
-    logging.shutdown()
-    # Clients may hold exchanges open for as long as they like; nothing of theirs is left to lose.
-    os._exit(0)
+    return 0
 
 
 def _occupy(place: HostPlace, patience: float) -> int | None:
@@ -142,21 +148,27 @@ def _until_there_is_a_reason_to_end(
         if not host.is_idle:
             busy_at = monotonic()
         elif monotonic() - busy_at > settings.idle_timeout:
-            return f"it had nothing to do for {settings.idle_timeout:g} s"
+            reason = f"it had nothing to do for {settings.idle_timeout:g} s"
+            if host.refuse_new(reason, if_idle=True):
+                return reason
     return "it was told to (SIGTERM)"
 
 
-def _host_conf(config: HostConfig) -> dict[str, str]:
-    return {key: value for key, value in config.conf.items() if key.startswith(HostSettings.prefix)}
+class _HostLog(logging.handlers.RotatingFileHandler):
+    """A rotating log that takes standard error along: what the interpreter says when it crashes is in the newest."""
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        super().doRollover()
+        with open(self.baseFilename, "ab") as newest:
+            for descriptor in (1, 2):
+                os.dup2(newest.fileno(), descriptor)
 
 
 def _log_to(place: HostPlace, settings: HostSettings) -> None:
     place.prepare()
-    handler = logging.handlers.RotatingFileHandler(
-        place.log, maxBytes=settings.log_size, backupCount=settings.log_files, encoding="utf-8"
-    )
+    handler = _HostLog(place.log, maxBytes=settings.log_size, backupCount=settings.log_files, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
     faulthandler.enable(sys.stderr)  # which goes to the same file
 
 

@@ -34,10 +34,11 @@ class Periodic(Thread):
         """Do not wait for the next interval."""
         self._wake.set()
 
-    def stop(self) -> None:
-        """End after what is being done now."""
+    def stop(self, patience: float) -> None:
+        """End after what is being done now, for which so many seconds are waited."""
         self._stopped.set()
         self._wake.set()
+        self.join(patience)
 
     def run(self) -> None:
         while not self._stopped.is_set():
@@ -88,8 +89,8 @@ class Maintenance:
             try:
                 active = self._is_active(provider_id)
             except HoldfastError as error:
-                log.warning("Whether %s is active is not known, so it is left alone: %s", provider_id, error)
-                continue
+                log.warning("Which stores are active here is not known, so they are left alone: %s", error)
+                return
             # What is unloaded is maintained a last time: nobody may come back to it for long.
             healthy = self._maintain(provider_id)
             if not active or not healthy:

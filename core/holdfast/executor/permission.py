@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.errors import Fenced, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +52,12 @@ class GrantedByDriver(Permission):
     def check(self, store: StateStore) -> None:
         try:
             self._coordinator.may_commit(self._grant.incarnation, self._grant.sequence)
-        except Unavailable as error:
+        except Fenced:
+            raise
+        except HoldfastError as error:  # whatever it is: one that was started anew refuses its predecessor's token
+            where = store.id.store_checkpoint_location()
             raise Fenced(
-                f"version {store.version + 1} of {store.id} was not published: the driver, who has to agree, did not"
+                f"version {store.version + 1} of {where} was not published: the driver, who has to agree, gave no"
                 f" answer ({error})"
             ) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from holdfast.errors import EnvironmentNotReady, Unavailable
+from holdfast.errors import EnvironmentNotReady, HoldfastError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 _LONGEST_SOCKET_PATH = 107
 """What the kernel allows for the path of a Unix socket."""
 
+_NAME_LENGTH = 12
+_NAME = rf"[0-9a-f]{{{_NAME_LENGTH}}}"
+
 _LOCK_POLL_SECONDS = 0.02
+
+_LOGS_STAY_SECONDS = 7 * 24 * 3600.0
+"""How long the log of a host that is gone is kept."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class HostPlace:
         """The place for an executor's ``process``-th host; ``identity`` says which executor of which application."""
         digest = hashlib.sha256(f"{identity}\0{process}".encode()).hexdigest()
         folder = Path(base) if base else Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
-        return cls(folder, digest[:12])
+        return cls(folder, digest[:_NAME_LENGTH])
 
     @property
     def folder(self) -> Path:
@@ -90,7 +97,10 @@ class HostPlace:
         deadline = monotonic() + timeout
         while (lock := self._try_lock("start")) is None:
             if monotonic() > deadline:
-                raise Unavailable(f"another process has been starting the state host {self.name} for {timeout:g} s")
+                raise Unavailable(
+                    f"another process has been starting the state host in {self.folder} for {timeout:g} s;"
+                    f" its log is {self.log}"
+                )
             sleep(_LOCK_POLL_SECONDS)
         try:
             yield
@@ -126,19 +136,28 @@ class HostPlace:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Take away what killed hosts left behind in the base folder."""
-        with suppress(OSError):
-            for folder in self.base.iterdir():
-                other = HostPlace(self.base, folder.name)
-                if folder == self.log.parent or other == self or not (folder / "lock").exists():
-                    continue
-                start = other._try_lock("start")
-                if start is None:
-                    continue
-                try:
-                    life = other.occupy()
-                    if life is not None:
-                        other.remove()
-                        os.close(life)
-                finally:
-                    os.close(start)
+        """Take away what killed hosts left behind in the base folder, and logs of long ago."""
+        for folder in list(self.base.iterdir()):
+            other = HostPlace(self.base, folder.name)
+            if other != self and re.fullmatch(_NAME, folder.name):
+                # What somebody else made there, or is removing at this moment, is no concern of this host.
+                with suppress(OSError, HoldfastError):
+                    other._remove_if_dead()
+        # By the files' own times: the clock of this process may be another one than that of a shared disk.
+        now = self.log.stat().st_mtime
+        for log in list(self.log.parent.iterdir()):
+            with suppress(OSError):
+                if now - log.stat().st_mtime > _LOGS_STAY_SECONDS:
+                    log.unlink()
+
+    def _remove_if_dead(self) -> None:
+        start = self._try_lock("start")
+        if start is None:
+            return
+        try:
+            life = self.occupy()
+            if life is not None:
+                self.remove()
+                os.close(life)
+        finally:
+            os.close(start)

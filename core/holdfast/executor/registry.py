@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contract.observer import Observer
 from holdfast.contract.provider import CommitGuard
 from holdfast.errors import Fenced, InvalidRequest
 from holdfast.ids import check_number
 from holdfast.plugins.registry import create_and_init
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.contract.provider import StateStoreProvider
     from holdfast.contract.store import ReadStateStore, StateStore
     from holdfast.executor.permission import Permission
-    from holdfast.ids import StateStoreProviderId
+    from holdfast.ids import StateStoreId, StateStoreProviderId
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ class PermissionGuard(CommitGuard):
     def before_publish(self, store: StateStore) -> None:
         permission = self._permissions.get(id(store))
         if permission is None:
-            raise Fenced(f"version {store.version + 1} of {store.id} may not be published: nobody gave permission")
+            where = store.id.store_checkpoint_location()
+            raise Fenced(f"version {store.version + 1} of {where} may not be published: nobody gave permission")
         permission.check(store)
 
 
@@ -60,10 +62,33 @@ class LoadedProvider:
     """Open stores, and maintenance while it runs; a provider in use is not closed."""
 
 
+class SnapshotReports(Observer):
+    """Tells of snapshots under the id of the loaded instance; the observer before it hears everything as before."""
+
+    def __init__(
+        self,
+        before: Observer,
+        provider_id: StateStoreProviderId,
+        report: Callable[[StateStoreProviderId, int], None],
+    ) -> None:
+        self._before = before
+        self._provider_id = provider_id
+        self._report = report
+
+    def store_committed(self, store_id: StateStoreId, version: int) -> None:
+        self._before.store_committed(store_id, version)
+
+    def snapshot_written(self, store_id: StateStoreId, version: int, size: int) -> None:
+        self._before.snapshot_written(store_id, version, size)
+        self._report(self._provider_id, version)
+
+
 class LoadedProviders:
     """All providers of one host, by id; each is made once, whoever comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, snapshot_written: Callable[[StateStoreProviderId, int], None]) -> None:
+        """``snapshot_written`` is told of every snapshot of every provider; it must neither wait nor raise."""
+        self._snapshot_written = snapshot_written
         self._lock = Lock()
         self._loaded: dict[StateStoreProviderId, LoadedProvider] = {}
 
@@ -71,6 +96,11 @@ class LoadedProviders:
         """What is loaded now."""
         with self._lock:
             return [provider_id for provider_id, place in self._loaded.items() if place.provider is not None]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is loaded, and nobody is loading."""
+        return not self._loaded
 
     @contextmanager
     def get(
@@ -94,12 +124,13 @@ class LoadedProviders:
             with place.loading:
                 schemas = (key_schema, value_schema, key_index_ordinal)
                 if place.provider is None:
-                    place.provider = create_and_init(provider_id.store_id, *schemas, conf, fs_options, place.guard)
-                    place.schemas = schemas
+                    provider = create_and_init(provider_id.store_id, *schemas, conf, fs_options, place.guard)
+                    provider.observer = SnapshotReports(provider.observer, provider_id, self._snapshot_written)
+                    place.provider, place.schemas = provider, schemas
                     log.info("Loaded %s for run %s", place.provider, provider_id.query_run_id)
                 elif place.schemas != schemas:
                     raise InvalidRequest(
-                        f"{provider_id.store_id} is loaded with other schemas in run {provider_id.query_run_id};"
+                        f"{place.provider} is loaded with other schemas in run {provider_id.query_run_id};"
                         " one run of a query uses one schema"
                     )
                 provider = place.provider
@@ -134,7 +165,7 @@ class LoadedProviders:
             self._leave(provider_id, place)
 
     def unload(self, provider_id: StateStoreProviderId) -> bool:
-        """Close a provider unless a store of it is open; says whether it is gone."""
+        """Close a provider unless it is in use; says whether it is gone."""
         with self._lock:
             place = self._loaded.get(provider_id)
             if place is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from holdfast.contract.lifecycle import Lifecycle, State
 from holdfast.contract.store import ReadStateStore, StateStore, encoded_row, encoded_rows
 from holdfast.errors import Fenced, HoldfastError, InvalidRequest, Unavailable
-from holdfast.executor.protocol import BATCH_BYTES, ROWS, Answer, Do, Request, Scan, ScanKind
+from holdfast.executor.protocol import BATCH_BYTES, ROWS, Answer, Do, Request, Scan, ScanKind, slices
 from holdfast.rpc.failures import Failure
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _PENDING_WRITES = 8192
 """Single writes that are held back to travel together."""
+
+
+UPDATED = "numRowsUpdated"
+REMOVED = "numRowsRemoved"
 
 
 class RemoteReadStore(ReadStateStore):
@@ -73,11 +78,13 @@ class RemoteReadStore(ReadStateStore):
 
     def get_array(self, keys: pa.Array) -> pa.Array:
         self._lifecycle.check("get")
-        parts = [part for piece in _pieces(keys) for part in self._get(piece)]
+        asked = pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], schema=ROWS)
+        # One message at a time: two ends that write without reading could wait for each other.
+        parts = [part for rows in slices(asked) for part in self._get(rows)]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
-    def _get(self, keys: pa.Array) -> Iterator[pa.Array]:
-        self._send(Request(Do.GET), pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], schema=ROWS))
+    def _get(self, asked: pa.RecordBatch) -> Iterator[pa.Array]:
+        self._send(Request(Do.GET), asked)
         while True:
             answer, rows = self._receive(Do.GET)
             if rows is None:
@@ -143,8 +150,8 @@ class RemoteStateStore(RemoteReadStore, StateStore):
         super().__init__(connection, opening)
         self._guard = guard
         self._pending: dict[bytes, bytes | None] = {}
-        self.counts: dict[str, int] = {}
-        """What the task counted; goes to the driver with the commit."""
+        self.counts: Counter[str] = Counter()
+        """What this task did; goes to the driver with the commit."""
 
     def get(self, key: BytesLike) -> bytes | None:
         self._lifecycle.check("get")
@@ -153,37 +160,43 @@ class RemoteStateStore(RemoteReadStore, StateStore):
 
     def put(self, key: BytesLike, value: BytesLike) -> None:
         self._lifecycle.check("put")
+        self.counts[UPDATED] += 1
         self._later(encoded_row(key, "Key"), encoded_row(value, "Value"))
 
     def put_many(self, keys: Sequence[BytesLike], values: Sequence[BytesLike]) -> None:
         self._lifecycle.check("put")
         if len(keys) != len(values):
             raise InvalidRequest(f"put_many got {len(keys)} keys and {len(values)} values")
+        self.counts[UPDATED] += len(keys)
         self._write(Do.PUT, encoded_rows(keys, "Key"), encoded_rows(values, "Value"))
 
     def put_array(self, keys: pa.Array, values: pa.Array) -> None:
         self._lifecycle.check("put")
         if len(keys) != len(values) or keys.null_count or values.null_count:
             raise InvalidRequest("put_array needs as many values as keys, and no nulls")
+        self.counts[UPDATED] += len(keys)
         self._send(Request(Do.PUT), pa.RecordBatch.from_arrays([keys, values], schema=ROWS))
 
     def remove(self, key: BytesLike) -> None:
         self._lifecycle.check("remove")
+        self.counts[REMOVED] += 1
         self._later(encoded_row(key, "Key"), None)
 
     def remove_many(self, keys: Sequence[BytesLike]) -> None:
         self._lifecycle.check("remove")
+        self.counts[REMOVED] += len(keys)
         self._write(Do.REMOVE, encoded_rows(keys, "Key"))
 
     def remove_array(self, keys: pa.Array) -> None:
         self._lifecycle.check("remove")
+        self.counts[REMOVED] += len(keys)
         self._send(
             Request(Do.REMOVE), pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], schema=ROWS)
         )
 
     def commit(self) -> int:
         self._lifecycle.check("commit")
-        self._send(Request(Do.COMMIT, self.counts))
+        self._send(Request(Do.COMMIT, dict(self.counts)))
         try:
             answer, _ = self._receive(Do.COMMIT)
             while answer.ask:
@@ -251,16 +264,6 @@ class RemoteStateStore(RemoteReadStore, StateStore):
 
 def _binary(rows: list[bytes]) -> pa.Array:
     return pa.array(rows, pa.binary())
-
-
-def _pieces(keys: pa.Array) -> Iterator[pa.Array]:
-    """Keys in pieces that fit a message; one, even of nothing."""
-    if keys.nbytes <= BATCH_BYTES or len(keys) < 2:
-        yield keys
-        return
-    middle = len(keys) // 2
-    yield from _pieces(keys.slice(0, middle))
-    yield from _pieces(keys.slice(middle))
 
 
 def _metrics(answer: Answer) -> StateStoreMetrics:

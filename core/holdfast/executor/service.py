@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from holdfast.executor.permission import Permission
+    from holdfast.ids import StateStoreProviderId
     from holdfast.rpc.coordinator_ref import StateStoreCoordinatorRef
     from holdfast.rpc.messages import HostId, Message
 
@@ -46,10 +47,11 @@ class StateHost(RpcServer):
     ) -> None:
         handlers: dict[type[Message[Any]], Callable[[Any], None]] = {RunMaintenance: self._maintain}
         super().__init__(location, token, handlers, software=software, name=f"state host {host_id.process}")
-        self.loaded = LoadedProviders()
+        self.loaded = LoadedProviders(_nobody if coordinator is None else coordinator.report_snapshot_uploaded)
         self._host_id = host_id
         self._coordinator = coordinator
         self._sessions: dict[str, Session] = {}
+        self._exchanges = 0
         self._commits = 0
         self._ending: str | None = None
         self._changed = Condition()
@@ -57,17 +59,30 @@ class StateHost(RpcServer):
     @property
     def is_idle(self) -> bool:
         """Whether nobody would miss it."""
-        return not self._sessions and not self.loaded.ids()
+        return not self._exchanges and self.loaded.is_empty
 
-    def end(self, reason: str, patience: float) -> None:
-        """Begin nothing new, and finish the commits under way; gives up on them after ``patience`` seconds."""
+    def refuse_new(self, reason: str, *, if_idle: bool = False) -> bool:
+        """Begin nothing new from now on; says no where that depends on being idle and a client came just now."""
         with self._changed:
+            if if_idle and not self.is_idle:
+                return False
             self._ending = reason
-            log.info("Ends: %s; %d commits under way, %d stores open", reason, self._commits, len(self._sessions))
+        return True
+
+    def finish_commits(self, patience: float) -> None:
+        """Wait for the commits under way, after ``refuse_new``; gives up on them after ``patience`` seconds."""
+        with self._changed:
+            log.info("Ends: %s; %d commits under way, %d stores open", self._ending, self._commits, self._exchanges)
             if not self._changed.wait_for(lambda: not self._commits, patience):
                 log.error("Ends without waiting longer for %d commits", self._commits)
+
+    def unload_all(self) -> None:
+        """Close every provider that is not in use."""
         for provider_id in self.loaded.ids():
-            self.loaded.unload(provider_id)
+            try:
+                self.loaded.unload(provider_id)
+            except Exception:
+                log.exception("Error closing %s", provider_id)
 
     def do_exchange(
         self,
@@ -78,7 +93,8 @@ class StateHost(RpcServer):
     ) -> None:
         exchange = Exchange(reader, writer)
         try:
-            self._serve(decode(OpenSession, descriptor.command), exchange)
+            with self._counted():
+                self._serve(decode(OpenSession, descriptor.command), exchange)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the host goes on
             exchange.refuse(error)
             exchange.drain()
@@ -90,10 +106,20 @@ class StateHost(RpcServer):
             raise InvalidRequest("the store is not open any more; scan before commit or abort")
         return flight.GeneratorStream(ROWS, _with_our_errors(session.scan(scan)))
 
-    def _serve(self, opening: OpenSession, exchange: Exchange) -> None:
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A block within which the host is not idle; a host that is ending does not enter it."""
         with self._changed:
             if self._ending is not None:
                 raise Unavailable(f"the state host is ending ({self._ending}); another one will take its place")
+            self._exchanges += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._exchanges -= 1
+
+    def _serve(self, opening: OpenSession, exchange: Exchange) -> None:
         identity, permission = self._permission(opening, exchange)
         committed = False
         try:
@@ -126,8 +152,8 @@ class StateHost(RpcServer):
             return opening.identity, AskedOfClient(exchange.ask_client)
         if self._coordinator is None or opening.attempt is None:
             raise InvalidRequest(
-                f"version {opening.version} of {opening.provider_id.store_id} cannot be opened for writing: neither a"
-                " driver nor a guard of the client's is there to ask before publishing"
+                f"version {opening.version} of {opening.provider_id.store_id.store_checkpoint_location()} cannot be"
+                " opened for writing: neither a driver nor a guard of the client's is there to ask before publishing"
             )
         grant = self._coordinator.open_store(opening.provider_id, opening.version, opening.attempt, self._host_id)
         return grant.identity, GrantedByDriver(self._coordinator, grant)
@@ -159,6 +185,10 @@ class StateHost(RpcServer):
             with self._changed:
                 self._commits -= 1
                 self._changed.notify_all()
+
+
+def _nobody(provider_id: StateStoreProviderId, version: int) -> None:
+    """Be told, where there is no driver."""
 
 
 def _schema(data: bytes) -> pa.Schema:

@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 from itertools import islice
 from threading import RLock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -102,7 +103,8 @@ class Session:
         while True:
             received = self._exchange.receive()
             if received is None:
-                log.info("The client of %s is gone; its changes are dropped", self._store)
+                if not self._committed:
+                    log.info("The client of %s is gone; its changes are dropped", self._store)
                 return
             request, rows = received
             if request.do in {Do.PUT, Do.REMOVE}:
@@ -156,11 +158,13 @@ class Session:
 
     def _commit(self, request: Request) -> None:
         store = self._writable()
+        started = monotonic()
         with self._committing():
             if not store.has_committed:  # else this is a second try: the driver did not hear of the first
                 store.commit()
             if self._permission is not None:
-                self._permission.committed(store, request.counts)
+                took = int((monotonic() - started) * 1000)
+                self._permission.committed(store, {**request.counts, "commitTimeMs": took})
         self._committed = True
         self._exchange.send(
             Answer(version=store.version + 1, identity=store.identity, metrics=Metrics.of(store.metrics))

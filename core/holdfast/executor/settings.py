@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from holdfast.conf import HOLDFAST_PREFIX
 from holdfast.settings import ByteSize, Seconds, Settings, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,11 @@ class HostSettings(Settings):
     idle_timeout: Seconds = setting(
         Seconds(600.0), "A host ends when it has had nothing loaded and nobody connected for this long.", minimum=0.1
     )
-    log_level: str = setting("INFO", "Level of a host's log.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "Level of a host's log.")
     log_size: ByteSize = setting(ByteSize(10 * 1024**2), "A host's log is rotated at this size.", minimum=1024)
     log_files: int = setting(3, "Rotated logs that are kept.", minimum=1)
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str]) -> HostSettings:
+        """Read them from a whole Spark configuration."""
+        return cls.parse({key: value for key, value in conf.items() if key.startswith(cls.prefix)})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast.ids import StateStoreProviderId
     from holdfast.rpc.address import Address
-    from holdfast.rpc.messages import Attempt, Grant, Hello, HostId
+    from holdfast.rpc.messages import Attempt, Grant, Hello, HostId, Message, ReplyT
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,10 @@ class StateStoreCoordinatorRef:
                 ref = _refs[key] = cls(RpcClient(address, hello=hello))
             log.debug(_RETRIEVED)
             return ref
+
+    def ask(self, message: Message[ReplyT]) -> ReplyT:
+        """Send a message that the endpoint answers beyond the coordinator's own."""
+        return self._client.ask(message)
 
     @property
     def address(self) -> Address:

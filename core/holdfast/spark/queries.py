@@ -14,13 +14,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from holdfast.checkpoint.storage import Folder
 from holdfast.checkpoint.urls import locate
 from holdfast.errors import CorruptState, InvalidRequest
+from holdfast.spark.settings import OperatorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-SHARED_FILESYSTEM: Final = "spark.holdfast.sharedFilesystem"
+SHARED_FILESYSTEM: Final = OperatorSettings.prefix + "sharedFilesystem"
 """Set to true where a local path is the same folder on all machines."""
 
 _BINARY_COLLATION: Final = "UTF8_BINARY"
@@ -65,6 +66,13 @@ class RunningQuery:
         found = cls(query_id, UUID(str(query.runId)), str(execution.resolvedCheckpointRoot()))
         refuse_local_checkpoint(session, found.checkpoint_root)
         return found
+
+    def plan(self, session: SparkSession) -> str:
+        """Spark's plan of the query, as text."""
+        query = session.streams.get(str(self.query_id))
+        if query is None:
+            raise InvalidRequest(f"query {self.query_id} was stopped")
+        return str(query._jsq.streamingQuery().logicalPlan().toString())  # noqa: SLF001 -- PySpark shows no plan
 
     def batch_time(self, batch_id: int, fs_options: Mapping[str, Any]) -> BatchTime:
         """Read the watermark and the time of a batch in the log of offsets, which Spark writes before it runs it."""

@@ -1,0 +1,84 @@
+"""From a plan by key to a streaming DataFrame."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from holdfast.conf import HOLDFAST_PREFIX, HOLDFAST_PROVIDER_CLASS, StateStoreConf
+from holdfast.errors import InvalidRequest
+from holdfast.plugins.registry import installed_providers
+from holdfast.spark.claims import MARK, Operator
+from holdfast.spark.operator_names import refuse_duplicates
+from holdfast.spark.placement import PARTITION, Placement, needs_anchor
+from holdfast.spark.session import Driver, spark_conf
+from holdfast.spark.settings import OperatorSettings
+from holdfast.spark.task_function import TaskFunction, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from holdfast.groups import Plan
+
+_PASSED_ON: Final = (HOLDFAST_PREFIX, "spark.sql.streaming.", "spark.hadoop.fs.", "spark.hadoop.google.")
+"""What of Spark's configuration executors need to know."""
+
+
+def stateful(
+    frame: DataFrame,
+    keys: Sequence[str],
+    plan: Plan,
+    *,
+    name: str,
+    partitions: int | None,
+    provider: str | None,
+    isolate: bool,
+    start_empty: bool,
+) -> DataFrame:
+    """Run ``plan`` on the rows of ``frame``, brought together by ``keys``."""
+    session = frame.sparkSession
+    conf = {key: value for key, value in spark_conf(session).items() if key.startswith(_PASSED_ON)}
+    if provider is not None:
+        conf[HOLDFAST_PROVIDER_CLASS] = provider
+    provider_class = StateStoreConf.parse(conf).provider_class
+    installed_providers().resolve(provider_class)
+    settings = OperatorSettings.parse({k: v for k, v in conf.items() if k.startswith(OperatorSettings.prefix)})
+    number = _partitions(frame, partitions)
+    driver = Driver.of(session)
+    refuse_duplicates([*driver.claims.named_in(_analyzed(frame)), name])
+
+    mark = secrets.token_hex(6)
+    driver.claims.register(
+        mark,
+        Operator(
+            name, number, tuple(keys), provider_class, plan.stores, start_empty, conf, settings.given_fs_options()
+        ),
+    )
+    function = TaskFunction(plan, mark, name, number, tuple(frame.columns), conf, driver.address, settings)
+    placed = Placement(session, number, anchored=needs_anchor(frame)).place(frame, keys)
+    # PySpark looks columns up by name on the way into a function, where a dot or a backtick would have a meaning.
+    order = [*frame.columns, PARTITION]
+    plain = placed.select(*[sf.col(_quoted(column)).alias(f"c{at}") for at, column in enumerate(order)])
+    result = plain.mapInArrow(marked(function, MARK + mark), from_arrow_schema(plan.output_schema))
+    return result.repartition(number) if isolate else result
+
+
+def _partitions(frame: DataFrame, partitions: int | None) -> int:
+    if partitions is None:
+        return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+        raise InvalidRequest(f"partitions must be a whole number from 1 up; got {partitions!r}")
+    return partitions
+
+
+def _analyzed(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - PySpark shows no plan
+
+
+def _quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"

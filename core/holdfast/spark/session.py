@@ -1,0 +1,133 @@
+"""What the driver runs beside a SparkContext: the coordinator, and a look now and then at which queries still run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+from holdfast.driver.coordinator import StateStoreCoordinator
+from holdfast.driver.endpoint import CoordinatorEndpoint
+from holdfast.errors import InvalidRequest, InvalidSetting
+from holdfast.executor.settings import HostSettings
+from holdfast.plugins.versions import installed_software
+from holdfast.rpc.tls import Tls
+from holdfast.settings import Settings
+from holdfast.spark.claims import ClaimOperator, Claims
+from holdfast.spark.settings import CoordinatorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from holdfast.rpc.address import Address
+
+log = logging.getLogger(__name__)
+
+_SettingsT = TypeVar("_SettingsT", bound=Settings)
+
+_LOOK_EVERY_SECONDS: Final = 1.0
+
+_lock = Lock()
+_drivers: dict[tuple[int, str], Driver] = {}
+
+
+class Driver:
+    """The driver's part of Holdfast for one SparkContext."""
+
+    def __init__(self, session: SparkSession) -> None:
+        conf = spark_conf(session)
+        context = session.sparkContext
+        refuse_speculation(conf)
+        heartbeat = _own(HostSettings, conf).heartbeat_interval
+        settings = _own(CoordinatorSettings, conf)
+        if (settings.tls_certificate is None) != (settings.tls_key is None):
+            raise InvalidSetting(f"{settings.prefix}tlsCertificate and {settings.prefix}tlsKey go together; set both")
+        local = (context.master or "").startswith("local")
+        self.coordinator = StateStoreCoordinator(monotonic, report_interval=heartbeat)
+        self.claims = Claims(session, self.coordinator)
+        self._session = session
+        self._context = context
+        self._endpoint = CoordinatorEndpoint(
+            self.coordinator,
+            host="127.0.0.1" if local else conf["spark.driver.host"],
+            software=installed_software(),
+            tidy_interval=heartbeat,
+            bind=settings.bind_address or ("127.0.0.1" if local else "0.0.0.0"),  # noqa: S104 - executors must reach it
+            port=settings.port,
+            tls=None
+            if settings.tls_certificate is None or settings.tls_key is None
+            else Tls(settings.tls_certificate, settings.tls_key),
+            tls_root=settings.tls_root,
+            handlers={ClaimOperator: self.claims.claim},
+        )
+        self.address: Address = self._endpoint.start()
+        log.info("Registered StateStoreCoordinator endpoint")
+        self._stopped = Event()
+        Thread(target=self._watch, name="holdfast-queries", daemon=True).start()
+
+    @staticmethod
+    def of(session: SparkSession) -> Driver:
+        """The one of the session's SparkContext; the first call starts it."""
+        key = (os.getpid(), str(session.sparkContext.applicationId))
+        with _lock:
+            driver = _drivers.get(key)
+            if driver is None:
+                driver = _drivers[key] = Driver(session)
+            else:
+                log.debug("Retrieved existing StateStoreCoordinator endpoint")
+            return driver
+
+    @staticmethod
+    def existing(session: SparkSession) -> Driver | None:
+        """The one of the session's SparkContext, if anything of Holdfast's was built there."""
+        return _drivers.get((os.getpid(), str(session.sparkContext.applicationId)))
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_LOOK_EVERY_SECONDS):
+            try:
+                if self._context._jsc is None:  # noqa: SLF001 - PySpark has no other way to tell
+                    self._stop()
+                    return
+                for run_id in self.claims.runs().keys() - self._active():
+                    self.claims.end_run(run_id)
+            except Exception:  # the thread has to outlive whatever goes wrong once
+                log.debug("Looking after the queries failed; it is tried again", exc_info=True)
+
+    def _active(self) -> set[UUID]:
+        return {UUID(str(query.runId)) for query in self._session.streams.active}
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        with _lock:
+            for key in [key for key, driver in _drivers.items() if driver is self]:
+                del _drivers[key]
+        self._endpoint.stop()
+
+
+def spark_conf(session: SparkSession) -> dict[str, str]:
+    """The whole configuration: the context's, over which the session's goes."""
+    context = dict(session.sparkContext.getConf().getAll())
+    own = session._jsparkSession.conf().getAll()  # noqa: SLF001 - PySpark 4.0 shows it only key by key
+    iterator = own.iterator()
+    while iterator.hasNext():
+        pair = iterator.next()
+        context[str(pair._1())] = str(pair._2())  # noqa: SLF001 - names of Scala's
+    return context
+
+
+def refuse_speculation(conf: Mapping[str, str]) -> None:
+    """Refuse copies of running tasks: which of two Spark will count is not known to either of them."""
+    if conf.get("spark.speculation", "false").lower() == "true":
+        raise InvalidRequest(
+            "spark.speculation is on: a second copy of a task could replace the state that the first one committed;"
+            " set it to false for this application"
+        )
+
+
+def _own(settings: type[_SettingsT], conf: Mapping[str, str]) -> _SettingsT:
+    return settings.parse({key: value for key, value in conf.items() if key.startswith(settings.prefix)})
