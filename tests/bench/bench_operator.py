@@ -119,7 +119,7 @@ def _processor(in_pandas):
         def init(self, handle):
             self.value = handle.getValueState("totals", STATE)
 
-        def handleInputRows(self, key, rows, timerValues):
+        def handleInputRows(self, key, rows, timerValues):  # noqa: N802, N803 - Spark's names
             n, total = self.value.get() if self.value.exists() else (0, 0)
             if in_pandas:
                 for frame in rows:
@@ -130,8 +130,10 @@ def _processor(in_pandas):
                     n += 1
                     total += row.amount
             self.value.update((n, total))
-            yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]}) if in_pandas else Row(
-                key=key[0], n=n, total=total
+            yield (
+                pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
+                if in_pandas
+                else Row(key=key[0], n=n, total=total)
             )
 
         def close(self):

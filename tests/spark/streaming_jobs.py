@@ -14,7 +14,7 @@ class Input:
     """A folder of files; each becomes a micro-batch of its own."""
 
     def __init__(self, spark, folder, schema):
-        self._spark = spark
+        self.spark = spark
         self._folder = folder
         self._schema = schema
         self._files = 0
@@ -24,7 +24,9 @@ class Input:
         """Add a batch of tuples."""
         schema = arrow_schema(self._schema)
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        self.add_table(pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema))
+        self.add_table(
+            pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+        )
 
     def add_table(self, table):
         """Add a batch of an Arrow table."""
@@ -37,7 +39,7 @@ class Input:
 
     def stream(self):
         """The folder as a streaming DataFrame."""
-        return self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(self._folder))
+        return self.spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(self._folder))
 
 
 def run(frame, checkpoint, mode="append"):

@@ -33,12 +33,21 @@ def main(verbose: bool) -> None:
 
 
 @main.command()
-@click.option("--provider", default="memory", show_default=True, help="Backend to run it on.")
-def demo(provider: str) -> None:
-    """Commit, abort and re-read versions of a small store."""
+@click.option("--provider", default="files", show_default=True, help="Backend that keeps the state.")
+@click.option(
+    "--seconds",
+    type=click.IntRange(1, 300),
+    default=15,
+    show_default=True,
+    help="How long the query runs before it is stopped and started again.",
+)
+@click.option("--rows", type=click.IntRange(1), default=50_000, show_default=True, help="Rows of each micro-batch.")
+@click.option("--keep", is_flag=True, help="Keep the checkpoint and Spark's log, and say where they are.")
+def demo(provider: str, seconds: int, rows: int, keep: bool) -> None:
+    """Run a stateful streaming query on Spark, read its state back, and restart it. Needs Java."""
     from holdfast.cli.demo import run
 
-    run(provider)
+    run(provider, seconds, rows, keep=keep)
 
 
 @main.command()

@@ -131,8 +131,10 @@ class _ArrowFunctionEngine(Engine):
         fitted = fit(new_states, pa.schema([*self._plan.key_schema, *self._states, *flags]), what)
         keys = self._known_keys(fitted, known, state, what)
         if flags:
-            state.remove(keys.filter(fitted[REMOVE]))
-            kept = pc.invert(fitted[REMOVE])
+            # In one chunk: filtering by several would make chunks of the keys, which stores do not take.
+            removed = fitted[REMOVE].combine_chunks()
+            kept = pc.invert(removed)
+            state.remove(keys.filter(removed))
             keys, fitted = keys.filter(kept), fitted.filter(kept)
         state.put(keys, fitted.select(self._plan.state_schema.names))
 

@@ -44,6 +44,8 @@ _MARKED: Final = re.compile(MARK + r"([0-9a-f]+)")
 class Operator:
     """What the driver remembers of an operator."""
 
+    session: SparkSession
+    """Whose queries it can be part of."""
     name: str
     partitions: int
     key_columns: tuple[str, ...]
@@ -104,8 +106,7 @@ class _Run:
 class Claims:
     """The operators of one Spark context, and the runs that use them."""
 
-    def __init__(self, session: SparkSession, coordinator: StateStoreCoordinator) -> None:
-        self._session = session
+    def __init__(self, coordinator: StateStoreCoordinator) -> None:
         self._coordinator = coordinator
         self._lock = Lock()
         self._operators: dict[str, Operator] = {}
@@ -120,10 +121,12 @@ class Claims:
         """The names of the operators in a plan of Spark's."""
         return [self._operators[mark].name for mark in _marks(plan) if mark in self._operators]
 
-    def runs(self) -> dict[UUID, UUID]:
-        """The runs that tasks have asked for: query ids by run ids."""
+    def ended(self) -> list[UUID]:
+        """The runs that tasks have asked for and that Spark does not run any more."""
         with self._lock:
-            return {run_id: run.query.query_id for run_id, run in self._runs.items()}
+            sessions = {run_id: next(iter(run.operators.values())).session for run_id, run in self._runs.items()}
+        active = {str(query.runId) for session in set(sessions.values()) for query in session.streams.active}
+        return [run_id for run_id in sessions if str(run_id) not in active]
 
     def names(self, run_id: UUID) -> dict[int, str]:
         """The operators of a run, by number."""
@@ -154,16 +157,16 @@ class Claims:
             )
 
     def _begin_run(self, message: ClaimOperator) -> _Run:
-        query = RunningQuery.find(self._session, message.query_id)
+        asking = self._operators.get(message.operator)
+        if asking is None:
+            raise InvalidRequest(f"query {message.query_id} has an operator that was built in another application")
+        query = RunningQuery.find(asking.session, message.query_id)
         if query.run_id != message.run_id:
             raise Fenced(f"run {message.run_id} of query {message.query_id} is over; run {query.run_id} goes on")
-        marks = [mark for mark in _marks(query.plan(self._session)) if mark in self._operators]
+        marks = [mark for mark in _marks(query.plan(asking.session)) if mark in self._operators]
         operators = {mark: self._operators[mark] for mark in marks}
         refuse_duplicates(operator.name for operator in operators.values())
-        first = operators.get(message.operator, next(iter(operators.values()), None))
-        if first is None:
-            raise InvalidRequest(f"no operator of Holdfast's was found in the plan of query {message.query_id}")
-        options = fs_options(query.checkpoint_root, first.conf, first.given_fs_options)
+        options = fs_options(query.checkpoint_root, asking.conf, asking.given_fs_options)
         state_root = f"{query.checkpoint_root.rstrip('/')}/state"
         self._coordinator.start_run(state_root, message.run_id)
         ids, first_batches = assign(operators, Folder.open(state_root, options), message.batch_id)

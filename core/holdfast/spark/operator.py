@@ -56,7 +56,15 @@ def stateful(
     driver.claims.register(
         mark,
         Operator(
-            name, number, tuple(keys), provider_class, plan.stores, start_empty, conf, settings.given_fs_options()
+            session,
+            name,
+            number,
+            tuple(keys),
+            provider_class,
+            plan.stores,
+            start_empty,
+            conf,
+            settings.given_fs_options(),
         ),
     )
     function = TaskFunction(plan, mark, name, number, tuple(frame.columns), conf, driver.address, settings)

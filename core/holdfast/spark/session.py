@@ -7,7 +7,6 @@ import os
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
-from uuid import UUID
 
 from holdfast.driver.coordinator import StateStoreCoordinator
 from holdfast.driver.endpoint import CoordinatorEndpoint
@@ -49,8 +48,7 @@ class Driver:
             raise InvalidSetting(f"{settings.prefix}tlsCertificate and {settings.prefix}tlsKey go together; set both")
         local = (context.master or "").startswith("local")
         self.coordinator = StateStoreCoordinator(monotonic, report_interval=heartbeat)
-        self.claims = Claims(session, self.coordinator)
-        self._session = session
+        self.claims = Claims(self.coordinator)
         self._context = context
         self._endpoint = CoordinatorEndpoint(
             self.coordinator,
@@ -93,13 +91,10 @@ class Driver:
                 if self._context._jsc is None:  # noqa: SLF001 - PySpark has no other way to tell
                     self._stop()
                     return
-                for run_id in self.claims.runs().keys() - self._active():
+                for run_id in self.claims.ended():
                     self.claims.end_run(run_id)
             except Exception:  # the thread has to outlive whatever goes wrong once
                 log.debug("Looking after the queries failed; it is tried again", exc_info=True)
-
-    def _active(self) -> set[UUID]:
-        return {UUID(str(query.runId)) for query in self._session.streams.active}
 
     def _stop(self) -> None:
         self._stopped.set()
