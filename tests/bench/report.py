@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chart import bars
+
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
 
@@ -33,11 +35,16 @@ state.
 """
 
 
-def run(name):
+OPERATOR_KEYS = (50_000, 500_000)
+
+
+def run(name, *arguments):
     """The figures of one benchmark."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "figures.json")
-        subprocess.run([sys.executable, HERE / name, "--json", output], check=False, stdout=sys.stderr)
+        subprocess.run(
+            [sys.executable, HERE / name, *map(str, arguments), "--json", output], check=False, stdout=sys.stderr
+        )
         return json.loads(output.read_text())
 
 
@@ -65,9 +72,47 @@ def measured():
     )
 
 
+# Holdfast's way, what it is compared with, and how many times its rate it has to reach.
+OPERATOR_TARGETS = (
+    ("holdfast apply", "transformWithState (rows), RocksDB", 6),
+    ("holdfast apply", "transformWithStateInPandas, RocksDB", 15),
+    ("holdfast apply", "applyInPandasWithState, HDFS-backed", 10),
+    ("holdfast agg", "Spark JVM aggregation, RocksDB", 1.2),
+    ("holdfast apply_arrow", "Spark JVM aggregation, RocksDB", 1.2),
+    ("holdfast agg", "mapInArrow that only counts rows (ceiling)", 0.7),
+    ("holdfast apply_arrow", "mapInArrow that only counts rows (ceiling)", 0.7),
+)
+
+
+def measured_operator(operators):
+    """The rows of the page about the operator, end to end."""
+    for operator in operators:
+        rates = operator["rates"]
+        for ours, other, target in OPERATOR_TARGETS:
+            what = f"{ours}, {operator['keys']:,} keys, rows/s, times {other}"
+            yield what, rates[ours] / rates[other], ">=", target
+    size = run("bench_state_size.py")
+    what = f"batch with 50,000 changes, {size['large']:,} keys in state against {size['small']:,} (ratio)"
+    yield what, size["batch_ratio"], "<=", 1.3
+    what = f"first batch after a restart with {size['restart']:,} keys, times Spark's HDFS-backed aggregation"
+    yield what, size["restart_ratio"], "<=", 1.0
+
+
+def rates_section(operator):
+    """A table and a plot of the rates of all ways to do the same work."""
+    work = f"{operator['rows']:,} rows per batch, {operator['keys']:,} keys"
+    plot = PAGE.with_name(f"operator-{operator['keys']}-keys.svg")
+    plot.write_text(bars(f"rows/s, {work}", operator["rates"], lambda name: name.startswith("holdfast")))
+    ordered = sorted(operator["rates"].items(), key=lambda item: -item[1])
+    table = "".join(f"| {name} | {rate:,.0f} |\n" for name, rate in ordered)
+    return f"\n## Count and sum by key, {work}\n\n![rates]({plot.name})\n\n| way | rows/s |\n| --- | --- |\n{table}"
+
+
 def main():
     lines, missed = [], 0
-    for what, figure, sense, target in measured():
+    # First, before other benchmarks have warmed the machine up.
+    operators = [run("bench_operator.py", "--keys", keys) for keys in OPERATOR_KEYS]
+    for what, figure, sense, target in [*measured(), *measured_operator(operators)]:
         met = figure >= target if sense == ">=" else figure <= target
         missed += not met
         lines.append(f"| {what} | {figure:.2f} | {sense} {target:g} | {'yes' if met else '**no**'} |\n")
@@ -76,7 +121,7 @@ def main():
     )
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {versions}.\n\n"
     table = "| measured | figure | target | met |\n| --- | --- | --- | --- |\n" + "".join(lines)
-    PAGE.write_text(INTRODUCTION + machine + table + REMARKS)
+    PAGE.write_text(INTRODUCTION + machine + table + REMARKS + "".join(map(rates_section, operators)))
     print(PAGE.read_text())
     return 1 if missed else 0
 
