@@ -13,14 +13,6 @@ def run():
     return lambda *arguments: CliRunner().invoke(cli.main, arguments)
 
 
-def test_demo(run):
-    shown = run("demo")
-    assert shown.exit_code == 0, shown.output
-    assert "aborted" in shown.output
-    assert "version 3 does not exist" in shown.output
-    assert "The state equals a recount" in shown.output
-
-
 def test_error_is_a_message_not_a_stack_trace(run):
     shown = run("demo", "--provider", "memry")
     assert shown.exit_code == 1

@@ -124,7 +124,7 @@ def test_an_error_in_the_function(tmp_path):
     def broken(rows, states):
         return rows["nothing"]
 
-    with pytest.raises(FunctionFailed, match=r"broken failed on the rows of 1 keys: KeyError.*line") as e:
+    with pytest.raises(FunctionFailed, match=r"(?s)broken failed on the rows of 1 keys: KeyError.*line") as e:
         operator(tmp_path, broken).run(batch(ROWS, ("a", 1)))
     assert isinstance(e.value.__cause__, KeyError)
 

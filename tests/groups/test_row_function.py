@@ -3,6 +3,7 @@
 import copy
 import datetime as dt
 import pickle
+import re
 from collections import Counter
 from decimal import Decimal
 
@@ -188,7 +189,10 @@ def test_an_error_in_the_function_shows_the_key_and_where(tmp_path, fn):
         FunctionFailed, match=rf"{fn.__name__} failed for key \('zoe',\): ZeroDivisionError: on purp"
     ) as e:
         operator(tmp_path, fn).run(batch(ROWS, ("zoe", 1)))
-    assert "test_row_function.py, line" in str(e.value)
+    trace = str(e.value).splitlines()
+    assert trace[2] == "Traceback (most recent call last):"
+    assert re.search(rf'test_row_function.py", line \d+, in {fn.__name__}$', trace[3]), "begins with the function"
+    assert trace[-1] == "ZeroDivisionError: on purpose"
     assert isinstance(e.value.__cause__, ZeroDivisionError)
     assert e.traceback[-1].name == "_results"
 

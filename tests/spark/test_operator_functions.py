@@ -6,6 +6,7 @@ import time
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from streaming_jobs import Input, outputs, run
 
 import holdfast as hf
@@ -121,7 +122,7 @@ def test_one_raw_store(orders, tmp_path):
     assert state_rows(orders, tmp_path / "checkpoint") == {"ann": (1,), "bob": (10,), "cid": (100,)}
 
 
-def test_several_raw_stores(orders, tmp_path, capsys):
+def test_several_raw_stores(orders, tmp_path):
     def largest_and_count(stores, batches):
         import pyarrow as pa
 
@@ -161,8 +162,8 @@ def test_several_raw_stores(orders, tmp_path, capsys):
     ]
     last = hf.state_operators(query)[-1]
     assert (last["numStateStoreInstances"], last["numShufflePartitions"], last["numRowsTotal"]) == (4, 2, 6)
-    assert main(["cat", str(tmp_path / "checkpoint"), "--store", "counts", "--format", "json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    shown = CliRunner().invoke(main, ["cat", str(tmp_path / "checkpoint"), "--store", "counts", "--format", "json"])
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
     assert {row["key"]["user"]: row["value"]["number"] for row in rows} == {"ann": 3, "bob": 2, "cid": 2}
 
 
@@ -205,8 +206,9 @@ def test_state_operators(spark, orders, tmp_path):
     spark_fields |= {"commitTimeMs", "memoryUsedBytes", "numShufflePartitions", "numStateStoreInstances"}
     assert set(found[0]) == spark_fields | {"batchId", "operatorId", "customMetrics"}
     # The driver notices within a second that a run is over, and what it did is not forgotten with it.
+    store = hf.StateStoreId(f"file:{tmp_path}/checkpoint/state", 1000, 0)
     deadline = time.monotonic() + 60
-    while UUID(query.runId) in Driver.of(spark).claims.runs():
+    while Driver.of(spark).coordinator.get_location(hf.StateStoreProviderId(store, UUID(query.runId))):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert hf.state_operators(query) == found

@@ -40,8 +40,8 @@ def run(provider: str, seconds: float, rows: int, *, keep: bool) -> None:
     require_java()
     from holdfast.spark.demo import RunningTotals
 
-    console = Console()
-    with _folder(console, keep=keep) as folder:
+    console = Console(highlight=False)
+    with _folder(keep=keep) as folder:
         query = RunningTotals(folder, provider, rows)
         try:
             _show(query, console, provider, seconds)
@@ -182,7 +182,7 @@ def _compare(console: Console, before: _Totals, after: _Totals) -> None:
 
 
 @contextmanager
-def _folder(console: Console, *, keep: bool) -> Iterator[Path]:
+def _folder(*, keep: bool) -> Iterator[Path]:
     """A folder that is removed in the end, unless it is wanted or can tell what went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
@@ -192,7 +192,7 @@ def _folder(console: Console, *, keep: bool) -> Iterator[Path]:
         raise
     finally:
         if keep:
-            console.print(f"Checkpoint and Spark's log are kept in {folder}", soft_wrap=True)
+            click.echo(f"Checkpoint and Spark's log are kept in {folder}")
         else:
             # Spark may still be writing its last words.
             shutil.rmtree(folder, ignore_errors=True)

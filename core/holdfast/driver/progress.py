@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 BATCHES_KEPT: Final = 100
 """As many as Spark keeps of a query's progress."""
 
+RUNS_KEPT: Final = 100
+"""Runs whose progress can still be asked for; those that reported last."""
+
 COMMON: Final = (
     "numRowsTotal",
     "numRowsUpdated",
@@ -49,11 +52,14 @@ class Progress:
     """The last batches of every run. No locks: the coordinator calls from one thread at a time."""
 
     def __init__(self) -> None:
-        self._runs: dict[UUID, OrderedDict[int, _Batch]] = {}
+        self._runs: OrderedDict[UUID, OrderedDict[int, _Batch]] = OrderedDict()
 
     def record(self, run_id: UUID, batch_id: int, store_id: StateStoreId, metrics: Mapping[str, int]) -> None:
         """A store committed."""
         batches = self._runs.setdefault(run_id, OrderedDict())
+        self._runs.move_to_end(run_id)
+        while len(self._runs) > RUNS_KEPT:
+            self._runs.popitem(last=False)
         batches.setdefault(batch_id, _Batch()).stores[store_id] = metrics
         while len(batches) > BATCHES_KEPT:
             batches.popitem(last=False)
@@ -65,10 +71,6 @@ class Progress:
             for batch_id, batch in self._runs.get(run_id, {}).items()
             for operator_id in sorted({store.operator_id for store in batch.stores})
         ]
-
-    def forget_run(self, run_id: UUID) -> None:
-        """Forget a run."""
-        self._runs.pop(run_id, None)
 
 
 def _added_up(batch_id: int, operator_id: int, stores: Mapping[StateStoreId, Mapping[str, int]]) -> OperatorProgress:

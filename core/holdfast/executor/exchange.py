@@ -84,7 +84,7 @@ class HostConnection:
 
     @contextmanager
     def waiting(self, reader: Any) -> Iterator[None]:
-        """Cancel the stream of ``reader``, in both directions, if what is done within takes too long."""
+        """Cancel the stream of ``reader`` if what is done within takes too long."""
         with _deadlines.watching(reader, self._patience):
             yield
 
@@ -104,8 +104,8 @@ class ClientExchange:
 
     def send(self, request: Request, rows: pa.RecordBatch | None = None) -> None:
         """Say something; rows travel in pieces, each with the same request."""
-        # A host that does not read makes a large message wait.
-        with self._lost_if_it_fails("sending to the state host"), self._connection.waiting(self._reader):
+        # Without a deadline: gRPC does not give up a write that has begun. Only a host that is frozen makes one wait.
+        with self._lost_if_it_fails("sending to the state host"):
             if rows is None:
                 self._writer.write_metadata(encode(Request, request))
             else:

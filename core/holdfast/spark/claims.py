@@ -111,6 +111,7 @@ class Claims:
         self._lock = Lock()
         self._operators: dict[str, Operator] = {}
         self._runs: dict[UUID, _Run] = {}
+        self._names: dict[UUID, dict[int, str]] = {}
 
     def register(self, mark: str, operator: Operator) -> None:
         """An operator was built."""
@@ -129,10 +130,8 @@ class Claims:
         return [run_id for run_id in sessions if str(run_id) not in active]
 
     def names(self, run_id: UUID) -> dict[int, str]:
-        """The operators of a run, by number."""
-        with self._lock:
-            run = self._runs.get(run_id)
-            return {} if run is None else {run.ids[mark]: op.name for mark, op in run.operators.items()}
+        """The operators of a run, by number, also when it is over."""
+        return self._names.get(run_id, {})
 
     def claim(self, message: ClaimOperator) -> Claim:
         """Answer a task."""
@@ -140,6 +139,7 @@ class Claims:
             run = self._runs.get(message.run_id)
             if run is None:
                 run = self._runs[message.run_id] = self._begin_run(message)
+                self._names[message.run_id] = {run.ids[mark]: op.name for mark, op in run.operators.items()}
             if message.operator not in run.ids:
                 raise InvalidRequest(
                     f"an operator of query {message.query_id} is not in the plan that it was started with; do not build"

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.plugins.registry import installed_providers
 from holdfast.spark.claims import MARK, Operator
 from holdfast.spark.operator_names import refuse_duplicates
-from holdfast.spark.placement import PARTITION, Placement, needs_anchor
+from holdfast.spark.placement import Placement, needs_anchor
 from holdfast.spark.session import Driver, spark_conf
 from holdfast.spark.settings import OperatorSettings
 from holdfast.spark.task_function import TaskFunction, marked
@@ -68,11 +68,12 @@ def stateful(
         ),
     )
     function = TaskFunction(plan, mark, name, number, tuple(frame.columns), conf, driver.address, settings)
-    placed = Placement(session, number, anchored=needs_anchor(frame)).place(frame, keys)
     # PySpark looks columns up by name on the way into a function, where a dot or a backtick would have a meaning.
-    order = [*frame.columns, PARTITION]
-    plain = placed.select(*[sf.col(_quoted(column)).alias(f"c{at}") for at, column in enumerate(order)])
-    result = plain.mapInArrow(marked(function, MARK + mark), from_arrow_schema(plan.output_schema))
+    plain_names = {column: f"c{at}" for at, column in enumerate(frame.columns)}
+    plain = frame.select(*[sf.col(_quoted(column)).alias(plain) for column, plain in plain_names.items()])
+    placement = Placement(session, number, anchored=needs_anchor(frame))
+    placed = placement.place(plain, [plain_names[key] for key in keys])
+    result = placed.mapInArrow(marked(function, MARK + mark), from_arrow_schema(plan.output_schema))
     return result.repartition(number) if isolate else result
 
 

@@ -45,13 +45,16 @@ class Placement:
         taken = {PARTITION, _SALT} & set(frame.columns)
         if taken:
             raise InvalidRequest(f"columns called {', '.join(sorted(taken))} are Holdfast's own; rename them before")
-        placed = frame.withColumn(PARTITION, partition_of(keys, self._n))
-        by_partition = sf.array(*[sf.lit(salt) for salt in self._salts])
-        placed = placed.withColumn(_SALT, sf.element_at(by_partition, sf.col(PARTITION) + 1))
-        placed = placed.repartition(self._n, _SALT)
-        if self._anchor is not None:
-            placed = placed.join(self._anchor.hint("shuffle_hash"), _SALT, "left")
-        return placed.drop(_SALT)
+        # A generator with one row: where there is nothing to read, Spark leaves out every operator up to the task's
+        # function, the shuffle included, but a generator it leaves alone, because some put out rows at the end.
+        partition = sf.stack(sf.lit(1), partition_of(keys, self._n)).alias(PARTITION)
+        placed = frame.select(*[sf.col(_quoted(column)) for column in frame.columns], partition)
+        salt = sf.element_at(sf.array(*[sf.lit(salt) for salt in self._salts]), sf.col(PARTITION) + 1)
+        if self._anchor is None:
+            # The shuffle is the last step: one without rows stays below a function, but not below a projection.
+            return placed.repartition(self._n, salt)
+        placed = placed.withColumn(_SALT, salt).repartition(self._n, _SALT)
+        return placed.join(self._anchor.hint("shuffle_hash"), _SALT, "left").drop(_SALT)
 
     def close(self) -> None:
         """Give the anchor's memory back."""
