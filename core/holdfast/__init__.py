@@ -21,6 +21,7 @@ from holdfast.settings import ByteSize, Seconds, Settings, setting
 if _typing.TYPE_CHECKING:
     from holdfast.checkpoint.provider import CheckpointedProvider, StateMap
     from holdfast.groups.aggregates import avg, count, first, last, max, min, sum  # noqa: A004 - Spark's names
+    from holdfast.rows import KeyIndex
     from holdfast.spark.api import group_by, map_partitions_with_state_store, state_operators
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointedProvider",
     "CommitGuard",
     "FilesystemAdapter",
+    "KeyIndex",
     "MetricKind",
     "Pair",
     "ProviderSpec",
@@ -72,6 +74,7 @@ _LOADED_WHEN_ASKED_FOR = {
     **dict.fromkeys(("avg", "count", "first", "last", "max", "min", "sum"), "holdfast.groups.aggregates"),
     **dict.fromkeys(("group_by", "map_partitions_with_state_store", "state_operators"), "holdfast.spark.api"),
     "CheckpointedProvider": "holdfast.checkpoint.provider",
+    "KeyIndex": "holdfast.rows",
     "StateMap": "holdfast.checkpoint.provider",
 }
 

@@ -42,6 +42,15 @@ def test_deactivating_a_run_leaves_the_others(coordinator):
     assert coordinator.get_location(other_run) is None
 
 
+def test_reports_do_not_bring_back_what_was_deactivated(coordinator):
+    stores = (provider(0), provider(0, NEXT_RUN, root="/y/state"))
+    coordinator.report_instances(HOST_A, stores)
+    coordinator.deactivate_instances(RUN)
+    assert coordinator.report_instances(HOST_A, stores) == stores[:1]
+    assert not coordinator.verify_if_instance_active(stores[0], HOST_A.executor_id)
+    assert coordinator.verify_if_instance_active(stores[1], HOST_A.executor_id)
+
+
 def test_a_report_names_what_is_active_elsewhere(coordinator):
     coordinator.report_instances(HOST_A, (provider(0), provider(1)))
     coordinator.report_active_instance(provider(1), HOST_B.host, HOST_B.executor_id)

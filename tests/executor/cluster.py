@@ -1,11 +1,15 @@
 """A driver, executors and a query for tests of the state host: real processes, real sockets, no Spark."""
 
+import json
 import os
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from uuid import UUID
 
@@ -103,6 +107,30 @@ class Executor:
         self._clients.append(client)
         return client
 
+    @contextmanager
+    def child(self, query, version):
+        """A task in a process of its own that has the store open; it is killed at the end."""
+        query.attempts += 1
+        info = asdict(self.info)
+        arguments = {
+            "coordinator": info.pop("coordinator"),
+            "executor": info,
+            "conf": self.conf,
+            "root": query.root,
+            "query_conf": query.conf,
+            "version": version,
+            "attempt": query.attempts,
+        }
+        script = Path(__file__).with_name("client_child.py")
+        with subprocess.Popen(
+            [sys.executable, script, json.dumps(arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as child:
+            try:
+                assert child.stdout.readline() == "open\n"
+                yield child
+            finally:
+                child.kill()
+
     def place(self, process=0):
         return self.info.place(process, self.conf["spark.holdfast.host.folder"])
 
@@ -146,13 +174,13 @@ class Query:
 
     def __init__(self, root, conf, run=1):
         self.root = str(root)
-        self._conf = conf
+        self.conf = conf
         self.run = run
         self.attempts = 0
 
     def restarted(self):
         """The same query in its next run."""
-        again = Query(self.root, self._conf, self.run + 1)
+        again = Query(self.root, self.conf, self.run + 1)
         again.attempts = self.attempts
         return again
 
@@ -165,7 +193,7 @@ class Query:
             self.attempts += 1
             attempt = self.attempts
         return client.open(
-            self.provider_id(partition), KEY, VALUE, None, version, self._conf, {}, attempt=Attempt(1, 0, attempt)
+            self.provider_id(partition), KEY, VALUE, None, version, self.conf, {}, attempt=Attempt(1, 0, attempt)
         )
 
     def commit(self, client, version, changes, partition=0):
@@ -176,7 +204,7 @@ class Query:
 
     def read(self, client, version, partition=0):
         with client.open_for_reading(
-            self.provider_id(partition), KEY, VALUE, None, version, self._conf, {}
+            self.provider_id(partition), KEY, VALUE, None, version, self.conf, {}
         ) as store:
             return dict(store.iterator())
 

@@ -1,7 +1,7 @@
-"""A provider that a test controls through files in a folder: it dies, stops or waits at a fault point on request.
+"""A provider that a test controls through files in a folder: it dies or waits at a fault point on request.
 
-``at-<fault point>`` holds what to do there once: ``kill``, ``stop`` or ``wait`` (until ``go`` exists). Whoever takes it
-renames it to ``reached-<fault point>``. ``fail-maintenance-<partition>`` makes maintenance raise. ``events`` has a line
+``at-<fault point>`` holds what to do there once: ``kill``, ``wait`` (until ``go`` exists), or ``memory`` (have none). Who
+takes it renames it to ``reached-<fault point>``. ``fail-maintenance-<partition>`` makes maintenance raise. ``events`` has a line
 for everything that happens to a provider.
 """
 
@@ -60,8 +60,6 @@ def obey(folder, name):
     what = reached.read_text()
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif what == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
     elif what == "memory":
         raise MemoryError
     while what == "wait" and not (folder / "go").exists():

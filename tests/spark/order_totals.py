@@ -1,11 +1,9 @@
-"""One stateful job, running totals of orders by user; run as a script for a driver that is to be killed.
+"""One stateful job, running totals of orders by user.
 
 The functions that Spark runs are nested, so that they travel by value: workers cannot import this module.
 """
 
 import json
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -27,6 +25,11 @@ PARTITION_0, PARTITION_1 = "u1", "u0"
 def orders(spark, folder):
     """A folder of orders, a file for each micro-batch."""
     return Input(spark, folder, ORDERS)
+
+
+def read_orders(spark, folder):
+    """The same for a folder that is there already."""
+    return spark.readStream.schema(ORDERS).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def totals(frame, *, pause=None, **options):
@@ -56,9 +59,9 @@ def state_of(checkpoint, *options):
 
 
 def versions(checkpoint, operator=1000):
-    """The versions that each partition's deltas make."""
-    partitions = sorted(path for path in Path(checkpoint, "state", str(operator)).iterdir() if path.name.isdecimal())
-    return [sorted(int(path.stem) for path in partition.glob("*.delta")) for partition in partitions]
+    """The versions that the deltas of each of the two partitions make."""
+    folder = Path(checkpoint, "state", str(operator))
+    return [sorted(int(path.stem) for path in (folder / part).glob("*.delta")) for part in ("0", "1")]
 
 
 def failure_of(frame, checkpoint):

@@ -85,7 +85,7 @@ def encode_operator(metadata: OperatorMetadata) -> bytes:
         "providerClass": metadata.provider_class,
         "numPartitions": metadata.partitions,
         "keyColumns": list(metadata.key_columns),
-        "firstBatch": metadata.first_batch,
+        **({"firstBatch": metadata.first_batch} if metadata.first_batch else {}),
         "stores": stores,
     }
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()

@@ -24,6 +24,7 @@ class Locations:
         self._lease = lease
         self._hosts: dict[StateStoreProviderId, HostId] = {}
         self._deadlines: dict[HostId, float] = {}
+        self._ended: set[UUID] = set()
 
     def claim(self, provider_id: StateStoreProviderId, host: HostId, now: float) -> None:
         """A host loaded a provider: from now on it is active there and nowhere else."""
@@ -37,7 +38,7 @@ class Locations:
     def report(
         self, host: HostId, loaded: Iterable[StateStoreProviderId], now: float
     ) -> tuple[StateStoreProviderId, ...]:
-        """Renew the lease of a host; returns those of its providers that are active elsewhere.
+        """Renew the lease of a host; returns those of its providers that are active elsewhere, or of an ended run.
 
         What nobody else has is taken to be active at this host: a coordinator that was started anew learns where
         everything is.
@@ -49,7 +50,7 @@ class Locations:
         elsewhere = []
         for provider_id in loaded:
             holder = self.find(provider_id, now)
-            if holder is None:
+            if holder is None and provider_id.query_run_id not in self._ended:
                 self._hosts[provider_id] = host
             elif holder not in {host, executor}:
                 elsewhere.append(provider_id)
@@ -67,7 +68,8 @@ class Locations:
                 yield provider_id
 
     def drop_run(self, run_id: UUID) -> list[StateStoreProviderId]:
-        """Forget the providers of a run; returns them."""
+        """Forget the providers of a run, which ends with it; returns them."""
+        self._ended.add(run_id)
         return self._drop(provider_id for provider_id in self._hosts if provider_id.query_run_id == run_id)
 
     def drop_executor(self, executor_id: str) -> list[StateStoreProviderId]:

@@ -102,7 +102,10 @@ class ProviderRegistry:
     def _not_found(self, name: str, why: str | None = None) -> ProviderNotFound:
         installed = sorted(provider.spec.name for provider in self.providers)
         if name.startswith("org.apache.spark."):
-            why = "that is a class of Spark's JVM, and no installed package stands in for it"
+            why = (
+                "that is a class of Spark's JVM, and no installed package stands in for it;"
+                f" if it is for Spark's own operators, leave it and set {HOLDFAST_PROVIDER_CLASS} beside it"
+            )
         candidates = {n for p in self.providers for n in (p.spec.name, p.class_name, *p.spec.aliases)}
         nearest = difflib.get_close_matches(name, sorted(candidates), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""

@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 
 class KeyIndex:
-    """Sort keys of one column of encoded keys, for range queries over it."""
+    """Sort keys of one or more columns of encoded keys, for ordered access by them."""
 
-    def __init__(self, key_schema: Any, ordinal: int) -> None:
-        """Index the column at position `ordinal`; InvalidSchema if there is none, or its type has no order."""
+    def __init__(self, key_schema: Any, *columns: int) -> None:
+        """Index the columns at these positions; InvalidSchema if there is none, or its type has no order."""
         self._rows = RowCodec(key_schema)
-        self._sort = SortKeyCodec(self._rows.schema, [ordinal])
-        self._bulk_sort = SortKeyCodec(pa.schema([self._rows.schema.field(ordinal)]))
-        self._ordinal = ordinal
+        self._sort = SortKeyCodec(self._rows.schema, columns)
+        self._bulk_sort = SortKeyCodec(self._schema(columns))
+        self._columns = columns
+
+    def _schema(self, columns: Sequence[int]) -> pa.Schema:
+        return pa.schema([self._rows.schema.field(column) for column in columns])
 
     def sort_keys(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the sort key of each key (an UnsafeRow)."""
-        column = self._rows.decode(keys, columns=[self._ordinal])
-        return list(self._bulk_sort.encode(column).to_pylist())
+        columns = self._rows.decode(keys, columns=self._columns)
+        return list(self._bulk_sort.encode(columns).to_pylist())
 
     def sort_key(self, key: bytes) -> bytes:
         """Return the sort key of one key (an UnsafeRow)."""
@@ -41,6 +44,15 @@ class KeyIndex:
         except InvalidRequest:
             # A date or time that Python does not have; Arrow does.
             return self.sort_keys([key])[0]
+
+    def sort_prefix(self, prefix: bytes, columns: int) -> bytes:
+        """Return how the sort keys of all keys begin whose first `columns` columns are the row `prefix`.
+
+        For an index over the key's first columns, in their order.
+        """
+        leading = RowCodec(self._schema(range(columns)))
+        row = leading.decode([prefix], columns=[column for column in self._columns if column < columns])
+        return bytes(SortKeyCodec(row.schema).encode(row)[0].as_py())
 
     def bound(self, value: Any) -> bytes:
         """Return the sort key that a key with this value in the column has: an end of a range."""

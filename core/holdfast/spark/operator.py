@@ -10,12 +10,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from holdfast.conf import HOLDFAST_PREFIX, HOLDFAST_PROVIDER_CLASS, StateStoreConf
 from holdfast.errors import InvalidRequest
+from holdfast.executor.settings import HostSettings
 from holdfast.plugins.registry import installed_providers
 from holdfast.spark.claims import MARK, Operator
 from holdfast.spark.operator_names import refuse_duplicates
 from holdfast.spark.placement import Placement, needs_anchor
 from holdfast.spark.session import Driver, spark_conf
-from holdfast.spark.settings import OperatorSettings
+from holdfast.spark.settings import CoordinatorSettings, OperatorSettings
 from holdfast.spark.task_function import TaskFunction, marked
 
 if TYPE_CHECKING:
@@ -46,8 +47,12 @@ def stateful(
     if provider is not None:
         conf[HOLDFAST_PROVIDER_CLASS] = provider
     provider_class = StateStoreConf.parse(conf).provider_class
-    installed_providers().resolve(provider_class)
-    settings = OperatorSettings.parse({k: v for k, v in conf.items() if k.startswith(OperatorSettings.prefix)})
+    backend_settings = installed_providers().resolve(provider_class).settings
+    for others in (HostSettings, CoordinatorSettings, backend_settings):
+        if others is not None:
+            # Checked here, where the user sees it, and not first in the log of a host.
+            others.parse(conf)
+    settings = OperatorSettings.parse(conf)
     number = _partitions(frame, partitions)
     driver = Driver.of(session)
     refuse_duplicates([*driver.claims.named_in(_analyzed(frame)), name])
