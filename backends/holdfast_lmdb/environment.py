@@ -11,7 +11,7 @@ import json
 import logging
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 import lmdb
@@ -23,7 +23,7 @@ from holdfast_lmdb.layout import original_value, stored_key, stored_value, undo_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from holdfast import Changes, Pair
+    from holdfast import Changes
     from holdfast_lmdb.key_order import Orders
     from holdfast_lmdb.place import Place
 
@@ -33,6 +33,9 @@ _SMALLEST_MAP = 1 << 20
 _READERS = 1024
 _DATABASES = 8
 _HEAD = b"head"
+
+Versions: TypeAlias = "Mapping[int, tuple[str | None, int]]"
+"""Identity and number of keys by version."""
 
 
 class Snapshot:
@@ -61,8 +64,8 @@ class Environment:
         """Held while LMDB is read, and while nobody may."""
         self._snapshots: WeakSet[Snapshot] = WeakSet()
         self.commits = 0
-        self.versions: dict[int, tuple[str | None, int]] = {}
-        """The newest version and those that can be undone to: identity and number of keys of each."""
+        self.versions: Versions = {}
+        """The newest version and those that can be undone to."""
         if not self._open(place.prepare()):
             log.warning("The LMDB environment %s is not that of %s", place.folder, store)
             self._lmdb.close()
@@ -184,50 +187,50 @@ class Environment:
     def clear(self) -> None:
         """Forget everything; until ``finish`` there is no version here."""
 
-        def write(transaction: Any) -> None:
+        def write(transaction: Any) -> Versions:
             for database in (self._state, self._undo, *(database for _, database in self._indexes)):
                 transaction.drop(database, delete=False)
-            self._put_head(transaction, {})
+            return self._put_head(transaction, {})
 
         self._write(write)
 
-    def load(self, changes: Changes) -> None:
+    def load(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Add to what is being loaded."""
-        self._write(lambda transaction: self._change(transaction, changes, None))
+
+        def write(transaction: Any) -> Versions:
+            self._change(transaction, changes, None)
+            return {}
+
+        self._write(write)
 
     def finish(self, version: int, identity: str | None) -> None:
         """What was loaded is ``version``."""
         self._write(lambda transaction: self._put_head(transaction, {version: (identity, self._entries(transaction))}))
 
-    def forward(
-        self, steps: Sequence[tuple[int, str | None, Changes]], with_undo: int, keep_from: int
-    ) -> None:
+    def forward(self, steps: Sequence[tuple[int, str | None, Changes]], with_undo: int, keep_from: int) -> None:
         """Apply the changes of the next versions, all or none; those from ``with_undo`` on can be undone.
 
         Versions before ``keep_from`` are given up.
         """
 
-        def write(transaction: Any) -> None:
+        def write(transaction: Any) -> Versions:
             versions = dict(self.versions)
-            merged: Changes = {}
-            for version, identity, changes in steps:
-                if version < with_undo:
+            plain = [step for step in steps if step[0] < with_undo]
+            if plain:
+                merged: Changes = {}
+                for _, _, changes in plain:
                     merged.update(changes)
-                    versions = {}
-                else:
-                    self._change(transaction, merged, None)
-                    merged = {}
-                    before: Changes = {}
-                    self._change(transaction, changes, before)
-                    for key, value in undo_entries(version, before):
-                        transaction.put(key, value, db=self._undo)
-                versions[version] = (identity, -1)
-            self._change(transaction, merged, None)
-            del merged
-            newest = steps[-1][0]
-            versions[newest] = (versions[newest][0], self._entries(transaction))
+                self._change(transaction, merged, None)
+                version, identity, _ = plain[-1]
+                versions = {version: (identity, self._entries(transaction))}
+            for version, identity, changes in steps[len(plain) :]:
+                before: Changes = {}
+                self._change(transaction, changes, before)
+                for key, value in undo_entries(version, before):
+                    transaction.put(key, value, db=self._undo)
+                versions[version] = (identity, self._entries(transaction))
             fault_point("lmdb.before_commit")
-            self._put_head(transaction, {v: known for v, known in versions.items() if v >= keep_from})
+            return self._put_head(transaction, {v: known for v, known in versions.items() if v >= keep_from})
 
         self._write(write)
         fault_point("lmdb.after_commit")
@@ -236,16 +239,16 @@ class Environment:
         """Undo the versions above ``version``."""
         changes = self.undone(version)
 
-        def write(transaction: Any) -> None:
+        def write(transaction: Any) -> Versions:
             self._change(transaction, changes, None)
-            self._put_head(transaction, {v: known for v, known in self.versions.items() if v <= version})
+            return self._put_head(transaction, {v: known for v, known in self.versions.items() if v <= version})
 
         self._write(write)
 
     def _entries(self, transaction: Any) -> int:
         return int(transaction.stat(self._state)["entries"])
 
-    def _change(self, transaction: Any, changes: Changes, before: Changes | None) -> None:
+    def _change(self, transaction: Any, changes: Mapping[bytes, bytes | None], before: Changes | None) -> None:
         """Set and remove pairs, in their order, and fill ``before`` with the values that there were."""
         added: list[bytes] = []
         removed: list[bytes] = []
@@ -274,40 +277,38 @@ class Environment:
             for entry, key in sorted(zip(order.entries(added), added, strict=True)):
                 put(entry, stored_key(key), db=database)
 
-    def _put_head(self, transaction: Any, versions: Mapping[int, tuple[str | None, int]]) -> None:
+    def _put_head(self, transaction: Any, versions: Versions) -> Versions:
+        """Record which versions there are, and remove the undo records that lead to none of them."""
         listed = [(version, identity, keys) for version, (identity, keys) in versions.items()]
         head = json.dumps({"store": self._store, "versions": listed})
         transaction.put(_HEAD, head.encode(), db=self._head)
-        self._forget_undo(transaction, versions)
-        self._pending = dict(versions)
-
-    def _forget_undo(self, transaction: Any, versions: Mapping[int, object]) -> None:
-        """Remove the undo records that lead to no version that is kept."""
         oldest, newest = min(versions, default=0), max(versions, default=-1)
         cursor = transaction.cursor(self._undo)
         there = cursor.first()
         while there:
             made = int.from_bytes(cursor.key()[:8], "big")
             there = cursor.next() if oldest < made <= newest else cursor.delete() and bool(cursor.key())
+        return versions
 
-    def _write(self, write: Callable[[Any], None]) -> None:
-        """Do something in one transaction, in a larger map if need be."""
+    def _write(self, write: Callable[[Any], Versions]) -> None:
+        """Do something in one transaction, in a larger map if need be; it returns the versions that are then here."""
         self._grow_early()
         while True:
             try:
                 with self._lmdb.begin(write=True) as transaction:
-                    write(transaction)
+                    versions = write(transaction)
                 break
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
                 raise self._failure(error) from error
-        self.versions = self._pending if hasattr(self, "_pending") else self.versions
+        self.versions = dict(versions)
         self.commits += 1
 
     def _grow_early(self) -> None:
         """Grow while it disturbs nobody, rather than in the middle of a transaction."""
-        if not self._snapshots and 2 * self.used_bytes() > self.map_size() and self.map_size() < self.max_size:
+        all_current = all(snapshot.made_at == self.commits for snapshot in list(self._snapshots))
+        if all_current and 2 * self.used_bytes() > self.map_size() and self.map_size() < self.max_size:
             self._grow()
 
     def _grow(self) -> None:
@@ -333,8 +334,9 @@ class Environment:
         log.info("The LMDB environment %s grows to %d bytes", self._place.folder, larger)
 
     def _failure(self, error: Exception) -> Unavailable:
-        full = getattr(error, "code", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "; the disk is full: free some space, or set spark.holdfast.lmdb.localDir to another one" * full
+        # LMDB says EIO when only a part of what it writes finds room.
+        full = getattr(error, "code", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+        advice = "; the disk is full or fails: free some space, or set spark.holdfast.lmdb.localDir to another" * full
         return Unavailable(
             f"the LMDB environment {self._place.folder} of {self._store}: {error}{advice}."
             " What was committed is in the checkpoint"
@@ -353,5 +355,3 @@ class Environment:
     def used_bytes(self) -> int:
         """Bytes of the file."""
         return self.used_pages() * int(self._lmdb.stat()["psize"])
-
-

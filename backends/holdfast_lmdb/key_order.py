@@ -83,6 +83,8 @@ class Order:
 class Orders:
     """The indexes of one store."""
 
+    schema: pa.Schema
+    """That of the keys."""
     by_range: Order | None
     by_prefix: Order | None
 
@@ -103,7 +105,7 @@ class Orders:
             with suppress(InvalidSchema):
                 index = KeyIndex(key_schema, key_index_ordinal)
                 by_range = Order(b"range", index, index)
-        return cls(by_range, by_prefix)
+        return cls(key_schema, by_range, by_prefix)
 
     def all(self) -> list[Order]:
         """Each index once."""

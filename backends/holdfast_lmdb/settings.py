@@ -25,7 +25,7 @@ class LmdbSettings(Settings):
         ByteSize(64 << 30), "How large the environment of one store may become; it grows as needed.", minimum=1 << 20
     )
     overlay_size: ByteSize = setting(
-        ByteSize(16 << 20), "Memory for recent changes of one store before they are written to LMDB together."
+        ByteSize(64 << 20), "Memory for recent changes of one store before they are written to LMDB together."
     )
     keep_unused: Seconds = setting(
         Seconds(86400.0), "How long an environment that no store uses is kept for its return."

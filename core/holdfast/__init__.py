@@ -19,6 +19,7 @@ from holdfast.plugins.registry import create_and_init
 from holdfast.settings import ByteSize, Seconds, Settings, setting
 
 if _typing.TYPE_CHECKING:
+    from holdfast.checkpoint.log import Piece
     from holdfast.checkpoint.provider import CheckpointedProvider, StateMap
     from holdfast.groups.aggregates import avg, count, first, last, max, min, sum  # noqa: A004 - Spark's names
     from holdfast.rows import KeyIndex
@@ -36,6 +37,7 @@ __all__ = [
     "KeyIndex",
     "MetricKind",
     "Pair",
+    "Piece",
     "ProviderSpec",
     "Published",
     "ReadStateStore",
@@ -75,6 +77,7 @@ _LOADED_WHEN_ASKED_FOR = {
     **dict.fromkeys(("group_by", "map_partitions_with_state_store", "state_operators"), "holdfast.spark.api"),
     "CheckpointedProvider": "holdfast.checkpoint.provider",
     "KeyIndex": "holdfast.rows",
+    "Piece": "holdfast.checkpoint.log",
     "StateMap": "holdfast.checkpoint.provider",
 }
 

@@ -8,19 +8,21 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
 
-from holdfast.conformance import Backend
+from holdfast.conf import StateStoreConf
+from holdfast.contract.provider import Unguarded
 from holdfast.driver.coordinator import StateStoreCoordinator
 from holdfast.driver.endpoint import CoordinatorEndpoint
 from holdfast.executor.client import StateHostClient
 from holdfast.executor.launch import ExecutorInfo
 from holdfast.ids import StateStoreId, StateStoreProviderId
+from holdfast.plugins.registry import create_and_init
 from holdfast.plugins.versions import installed_software
 from holdfast.rpc.messages import Attempt
 
@@ -107,9 +109,8 @@ class Executor:
         self._clients.append(client)
         return client
 
-    @contextmanager
-    def child(self, query, version):
-        """A task in a process of its own that has the store open; it is killed at the end."""
+    def start_child(self, query, version):
+        """A task in a process of its own, which writes a line when it has the store open."""
         query.attempts += 1
         info = asdict(self.info)
         arguments = {
@@ -122,14 +123,21 @@ class Executor:
             "attempt": query.attempts,
         }
         script = Path(__file__).with_name("client_child.py")
-        with subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, script, json.dumps(arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as child:
-            try:
+        )
+
+    @contextmanager
+    def children(self, query, version, number=1):
+        """Tasks that have the store open, all started at once; they are killed at the end."""
+        with ExitStack() as stack:
+            started = []
+            for _ in range(number):
+                started.append(stack.enter_context(self.start_child(query, version)))
+                stack.callback(started[-1].kill)
+            for child in started:
                 assert child.stdout.readline() == "open\n"
-                yield child
-            finally:
-                child.kill()
+            yield started
 
     def place(self, process=0):
         return self.info.place(process, self.conf["spark.holdfast.host.folder"])
@@ -203,16 +211,13 @@ class Query:
             return store.commit()
 
     def read(self, client, version, partition=0):
-        with client.open_for_reading(
-            self.provider_id(partition), KEY, VALUE, None, version, self.conf, {}
-        ) as store:
+        with client.open_for_reading(self.provider_id(partition), KEY, VALUE, None, version, self.conf, {}) as store:
             return dict(store.iterator())
 
     def stored(self, version, partition=0):
         """What the checkpoint has, without any host."""
-        provider = Backend("files", self.root).open(
-            partition_id=partition, operator_id=1000, key_schema="k long", value_schema="v long"
-        )
+        store_id = self.provider_id(partition).store_id
+        provider = create_and_init(store_id, KEY, VALUE, None, StateStoreConf.parse({}), {}, Unguarded())
         with provider.get_read_store(version) as store:
             return dict(store.iterator())
 

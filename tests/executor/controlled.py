@@ -1,8 +1,8 @@
 """A provider that a test controls through files in a folder: it dies or waits at a fault point on request.
 
-``at-<fault point>`` holds what to do there once: ``kill``, ``wait`` (until ``go`` exists), or ``memory`` (have none). Who
-takes it renames it to ``reached-<fault point>``. ``fail-maintenance-<partition>`` makes maintenance raise. ``events`` has a line
-for everything that happens to a provider.
+``at-<fault point>`` holds what to do there once: ``kill``, ``wait`` (until ``go`` exists), or ``memory`` (have none).
+Who takes it renames it to ``reached-<fault point>``. ``fail-maintenance-<partition>`` makes maintenance raise.
+``events`` has a line for everything that happens to a provider.
 """
 
 import os

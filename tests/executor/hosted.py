@@ -28,7 +28,7 @@ class HostedProvider(StateStoreProvider):
     fault_points = ()  # they are passed in the host, whose tests kill it there
 
     def init(self, store_id, key_schema, value_schema, key_index_ordinal, conf, fs_options, guard):
-        self._id = StateStoreProviderId(store_id, uuid.uuid4())
+        self._id = StateStoreProviderId(store_id, uuid.UUID(bytes=os.urandom(16)))
         name = f"{self.behind.__module__}.{self.behind.__qualname__}"
         spark = {**conf.confs, **conf.backend_confs, "spark.holdfast.providerClass": name}
         spark["spark.sql.streaming.minBatchesToRetain"] = str(conf.min_versions_to_retain)

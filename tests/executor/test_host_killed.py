@@ -37,9 +37,10 @@ def test_during_commit(executor, query, control, hosts_folder, point):
     query.commit(client, 0, {"a": 1})
     killed = executor.host_pid()
     control.at(point, "kill")
-    with query.open(client, 1) as store, pytest.raises(Unavailable) as failure:
+    with query.open(client, 1) as store:
         put(store, {"a": 2, "b": 2})
-        store.commit()
+        with pytest.raises(Unavailable) as failure:
+            store.commit()
     assert control.has_reached(point)
     assert not store.has_committed
     assert_says_what_and_where(failure.value, "commit of RemoteStateStore[id=(op=1000,part=0)", executor)
@@ -74,8 +75,7 @@ def test_while_much_is_written(executor, query, hosts_folder):
     store = query.open(client, 1)
     killed = executor.kill_host()
     with pytest.raises(Unavailable) as failure:
-        for start in range(0, 10_000_000, 100_000):
-            put(store, dict.fromkeys(range(start, start + 100_000), 0))
+        put(store, dict.fromkeys(range(2_000_000), 0))
     assert_says_what_and_where(failure.value, "sending to the state host", executor)
     store.abort()
     assert_goes_on(query, executor, client, killed, hosts_folder)

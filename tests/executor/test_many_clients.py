@@ -42,7 +42,7 @@ def test_200_clients_at_once(executor, query, hosts_folder):
 def test_a_client_that_is_killed_leaves_no_transaction(executor, query, driver, control):
     client = executor.client()
     query.commit(client, 0, {"x": 0})
-    with executor.child(query, 1) as child:
+    with executor.children(query, 1) as [child]:
         child.kill()
         eventually(lambda: "its changes are dropped" in executor.log(), "the host has noticed")
     assert query.read(client, 1) == rows(x=0)
@@ -58,7 +58,7 @@ def test_a_client_that_is_killed_during_its_commit_leaves_a_whole_version(execut
     client = executor.client()
     query.commit(client, 0, {"x": 0})
     control.at("commit.before_publish", "wait")
-    with executor.child(query, 1) as child:
+    with executor.children(query, 1) as [child]:
         child.stdin.write("commit\n")
         child.stdin.flush()
         eventually(lambda: control.has_reached("commit.before_publish"), "the commit is under way")

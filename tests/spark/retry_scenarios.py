@@ -71,7 +71,7 @@ def speculation(spark):
     """What a context that may run copies of tasks is told."""
     from holdfast.errors import InvalidRequest
 
-    stream = spark.readStream.format("rate-micro-batch").load().selectExpr("'u' as user", "value as amount")
+    stream = spark.readStream.format("rate").load().selectExpr("'u' as user", "value as amount")
     try:
         totals(stream)
     except InvalidRequest as refused:

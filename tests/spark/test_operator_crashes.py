@@ -53,6 +53,9 @@ def killed(tmp_path_factory):
 def test_restart_after_a_kill(spark, killed, point):
     folder = killed / point
     # Spark wrote down what the batch was to read, so it is the same input again.
-    assert outputs(totals(read_orders(spark, folder / "orders")), folder / "checkpoint") == OUTPUT[killed_driver.HANGS_IN_BATCH[point] :]
+    assert (
+        outputs(totals(read_orders(spark, folder / "orders")), folder / "checkpoint")
+        == OUTPUT[killed_driver.HANGS_IN_BATCH[point] :]
+    )
     assert versions(folder / "checkpoint") == [[1, 2, 3], [1, 2, 3]]
     assert state_of(folder / "checkpoint") == {("u0",): (3, 6), ("u1",): (3, 60), ("u2",): (1, 200)}

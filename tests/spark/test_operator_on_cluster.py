@@ -10,6 +10,8 @@ from time import monotonic, sleep
 import pyspark
 import pytest
 
+pytestmark = pytest.mark.spark
+
 SCRIPT = """
     import json, sys, time
     from holdfast.spark.session import Driver
@@ -23,6 +25,7 @@ SCRIPT = """
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.shuffle.reduceLocality.enabled", "false")
+        .config("spark.locality.wait", "60s")  # a busy machine is no reason to move a task
         .config("spark.holdfast.host.folder", folder + "/h")
         .getOrCreate()
     )

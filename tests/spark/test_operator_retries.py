@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -45,7 +44,8 @@ def test_an_error_before_the_operator_commits_nothing(spark, tmp_path):
     assert outputs(totals(source.stream()), tmp_path / "checkpoint") == [[("u0", 2, 14), ("u1", 3, 60)]]
 
 
-def test_a_query_that_is_stopped_in_the_middle_of_a_task(spark, tmp_path):
+@pytest.mark.parametrize("end", ["stop", "cancel"])
+def test_a_query_that_ends_in_the_middle_of_a_task(spark, tmp_path, end):
     reached, go_on = str(tmp_path / "reached"), str(tmp_path / "go on")
 
     def pause(key):
@@ -62,32 +62,12 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_task(spark, tmp_path):
     stream = totals(source.stream(), pause=pause)
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     wait_for(Path(reached).exists, "the task")
+    if end == "cancel":
+        spark.sparkContext.cancelAllJobs()
+        wait_for(lambda: not query.isActive, "the end of the query")
+        assert "cancel" in str(query.exception())
     query.stop()
     assert versions(tmp_path / "checkpoint") == [[1, 2], [1]], "the first task was done, the second was not"
     Path(go_on).touch()
     assert outputs(stream, tmp_path / "checkpoint") == [[("u0", 2, 3), ("u1", 2, 30)]]
     assert state_of(tmp_path / "checkpoint") == {("u0",): (2, 3), ("u1",): (2, 30)}
-
-
-def test_a_job_that_is_cancelled_while_the_operator_reads(spark, tmp_path):
-    """The JVM ends the input of the task's function in the midst; that is not taken for its end."""
-    source = orders(spark, tmp_path / "orders")
-    source.add(("u0", 1), ("u1", 10))
-    outputs(totals(source.stream()), tmp_path / "checkpoint")
-    source.add(*[(f"u{n % 7}", n) for n in range(200)])
-    many = source.stream().selectExpr("user", "explode(sequence(1, if(amount < 11, 1, 20000))) as amount")
-    failed = []
-    cancelling = threading.Thread(target=lambda: failed.append(failure_of(totals(many), tmp_path / "checkpoint")))
-    cancelling.start()
-    tracker = spark.sparkContext.statusTracker()
-
-    def operator_reads():
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return any(stage is not None and stage.numTasks == 2 and stage.numActiveTasks for stage in stages)
-
-    wait_for(operator_reads, "the operator's stage")
-    spark.sparkContext.cancelAllJobs()
-    cancelling.join()
-    assert "cancel" in failed[0]
-    assert versions(tmp_path / "checkpoint") == [[1], [1]]
-    assert state_of(tmp_path / "checkpoint") == {("u0",): (1, 1), ("u1",): (1, 10)}

@@ -1,4 +1,7 @@
-"""The server that the tests share."""
+"""The servers that the tests share."""
+
+import os
+import sys
 
 import pytest
 from redis_server import RedisServer
@@ -9,3 +12,22 @@ def redis_server(tmp_path_factory):
     server = RedisServer(tmp_path_factory.mktemp("redis") / "shared").start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A real Spark on this machine."""
+    from pyspark.sql import SparkSession
+
+    # Otherwise Spark starts its workers with the first python3 on the PATH, which need not have Holdfast.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[1]")
+        .appName("holdfast-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

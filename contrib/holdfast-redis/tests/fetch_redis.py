@@ -9,16 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-PACKAGES = (
-    "redis-server",
-    "redis-tools",
-    "libatomic1",
-    "libjemalloc2",
-    "liblua5.1-0",
-    "liblzf1",
-    "lua-bitop",
-    "lua-cjson",
-)
+PACKAGES = ("redis-server", "redis-tools", "libatomic1", "libjemalloc2", "liblzf1")
 
 
 def fetch(target):

@@ -18,5 +18,8 @@ class TestInALocalFolder(ProviderContract):
         return Backend(
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
             str(tmp_path / "state"),
-            conf={"spark.holdfast.rocksdb.localDir": str(tmp_path / "local")},
+            conf={
+                "spark.holdfast.rocksdb.localDir": str(tmp_path / "local"),
+                "spark.sql.streaming.maxBatchesToRetainInMemory": "4",  # so that more than one version is undone
+            },
         )

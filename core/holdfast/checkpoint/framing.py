@@ -27,7 +27,7 @@ from xxhash import xxh32_intdigest, xxh64_intdigest
 from holdfast.errors import CorruptState, InvalidRequest, InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 LZ4_MAGIC = b"LZ4Block"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -48,7 +48,9 @@ ZSTD_BLOCK_SIZE = 128 * 1024
 ZSTD_CHECKSUM = 0b100
 ZSTD_REFUSED = 0b1011
 ZSTD_CHUNK = 1 << 20
-"""What is read at a time where the size is not known before."""
+"""What is read at a time where the size is not known before, or large."""
+ZSTD_WHOLE = 1 << 28
+"""What is read in one go."""
 
 
 def compress(data: bytes | bytearray | memoryview, codec: str = "lz4") -> bytes:
@@ -60,11 +62,31 @@ def compress(data: bytes | bytearray | memoryview, codec: str = "lz4") -> bytes:
     return writer(memoryview(data).cast("B"))
 
 
+def compress_parts(parts: Iterable[bytes | bytearray | memoryview], codec: str = "lz4") -> bytes:
+    """The same as `compress` of all parts together; with lz4 no more than one of them is held uncompressed."""
+    if codec != "lz4":
+        return compress(b"".join(parts), codec)
+    written: list[bytes] = []
+    rest = b""
+    for part in parts:
+        data = b"".join((rest, part))
+        whole = len(data) - len(data) % BLOCK_SIZE
+        written.append(_write_lz4(memoryview(data)[:whole])[: -len(END)])
+        rest = data[whole:]
+    written.append(_write_lz4(memoryview(rest)))
+    return b"".join(written)
+
+
 def decompress(data: bytes | bytearray | memoryview, where: str) -> bytes:
     """The bytes that were compressed, by whichever codec the first bytes name.
 
     Anything that is not exactly one whole stream is CorruptState with `where` and the number of the block, from 1.
     """
+    return b"".join(decompress_blocks(data, where))
+
+
+def decompress_blocks(data: bytes | bytearray | memoryview, where: str) -> Iterator[bytes | memoryview]:
+    """What `decompress` returns, block by block; damage shows when its block is reached."""
     view = memoryview(data).cast("B")
     start = bytes(view[:8])
     for magic, reader in READERS.items():
@@ -97,8 +119,7 @@ def _write_lz4(view: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _read_lz4(view: memoryview, where: str) -> bytes:
-    parts: list[bytes | memoryview] = []
+def _read_lz4(view: memoryview, where: str) -> Iterator[bytes | memoryview]:
     position, end, block = 0, len(view), 0
     while True:
         block += 1
@@ -130,12 +151,11 @@ def _read_lz4(view: memoryview, where: str) -> bytes:
             _fail(where, block, f"unpacks to {len(content)} bytes instead of {size}")
         if xxh32_intdigest(content, SEED) & CHECKSUM_MASK != checksum:
             _fail(where, block, "the checksum does not match the content")
-        parts.append(content)
+        yield content
     if checksum:
         _fail(where, block, "the end block has a checksum")
     if body != end:
         _fail(where, block, f"{end - body} bytes after the end block")
-    return b"".join(parts)
 
 
 def _write_zstd(view: memoryview) -> bytes:
@@ -146,14 +166,14 @@ def _write_zstd(view: memoryview) -> bytes:
     return bytes(frame)
 
 
-def _read_zstd(view: memoryview, where: str) -> bytes:
+def _read_zstd(view: memoryview, where: str) -> Iterator[bytes | memoryview]:
     size, blocks = _zstd_frame(view, where)
     try:
-        if size is not None:
-            content: bytes = pa.Codec("zstd").decompress(view, decompressed_size=size, asbytes=True)
-            return content
+        if size is not None and size <= ZSTD_WHOLE:
+            yield pa.Codec("zstd").decompress(view, decompressed_size=size, asbytes=True)
+            return
         with pa.CompressedInputStream(pa.BufferReader(view), "zstd") as stream:
-            return b"".join(iter(lambda: stream.read(ZSTD_CHUNK), b""))
+            yield from iter(lambda: stream.read(ZSTD_CHUNK), b"")
     except (OSError, pa.ArrowException) as error:
         raise CorruptState(f"{where}: blocks 1 to {blocks}: {error}") from error
 
@@ -198,4 +218,7 @@ def _zstd_frame(view: memoryview, where: str) -> tuple[int | None, int]:
 
 
 WRITERS: dict[str, Callable[[memoryview], bytes]] = {"lz4": _write_lz4, "zstd": _write_zstd}
-READERS: dict[bytes, Callable[[memoryview, str], bytes]] = {LZ4_MAGIC: _read_lz4, ZSTD_MAGIC: _read_zstd}
+READERS: dict[bytes, Callable[[memoryview, str], Iterator[bytes | memoryview]]] = {
+    LZ4_MAGIC: _read_lz4,
+    ZSTD_MAGIC: _read_zstd,
+}

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from holdfast.checkpoint.chain import Chain, Route, delta_name, snapshot_name
-from holdfast.checkpoint.framing import compress, decompress
+from holdfast.checkpoint.framing import compress, compress_parts, decompress, decompress_blocks
 from holdfast.checkpoint.loading import LoadingReport
-from holdfast.checkpoint.records import decode_records, encode_records, split_parent, with_parent
+from holdfast.checkpoint.records import (
+    END,
+    decode_record_parts,
+    decode_records,
+    encode_records,
+    split_parent,
+    with_parent,
+)
 from holdfast.checkpoint.storage import MissingFile
 from holdfast.errors import CorruptState, MissingVersion
 
@@ -27,16 +35,26 @@ _READ_AHEAD = 16
 """Files read in parallel while loading; bounds how much of a long chain is in memory at once."""
 
 
+_WHOLE = 32 << 20
+"""Snapshots up to this size (of the file) are decoded in one go."""
+
+_PART = 8 << 20
+"""Bytes of records decoded at a time in larger ones."""
+
+_PAIRS = 50_000
+"""Pairs encoded at a time for a snapshot."""
+
+
 @dataclass(frozen=True)
 class Piece:
-    """The content of one file of the log."""
+    """The content of one file of the log, or a part of it: a large snapshot comes in several pieces."""
 
     version: int
     is_snapshot: bool
     keys: list[bytes]
     values: list[bytes | None]
     identity: str | None
-    """Which of the possible contents of this version it is; unknown for a snapshot."""
+    """Which of the possible contents of this version it is, if known; of a snapshot only where no delta follows."""
 
 
 def apply_changes(state: dict[bytes, bytes], keys: Iterable[bytes], values: Iterable[bytes | None]) -> None:
@@ -129,10 +147,10 @@ class CheckpointLog:
         damage: list[CorruptState] = []
         for route in chain.routes(version, self.folder.shown):
             if route.snapshot is None:
-                first = None
+                first: Iterable[Piece] = ()
             else:
                 try:
-                    first = self._read_snapshot(route.snapshot)
+                    first = self._read_snapshot(route.snapshot, is_all=not route.deltas)
                 except CorruptState as error:
                     log.warning("Snapshot %d of %s cannot be used: %s", route.snapshot, self.folder.shown, error)
                     damage.append(error)
@@ -146,21 +164,31 @@ class CheckpointLog:
             " deltas since is left to replace it"
         ) from damage[0]
 
-    def _continued(self, first: Piece | None, rest: Route) -> Iterator[Piece]:
-        if first is not None:
-            yield first
+    def _continued(self, first: Iterable[Piece], rest: Route) -> Iterator[Piece]:
+        yield from first
         yield from self._pieces(rest)
 
-    def _read_snapshot(self, version: int) -> Piece:
+    def _read_snapshot(self, version: int, *, is_all: bool) -> Iterable[Piece]:
         name = snapshot_name(version)
         where = self._where(name)
         with LoadingReport(self.folder.shown) as report:
             report.doing = f"reading {name}"
             data = self.folder.read(name)
+            identity = self.identity(version) if is_all else None
             report.doing = f"decoding {name} of {len(data)} bytes"
+            if len(data) > _WHOLE:
+                # Damage must show before the first piece is given out.
+                for _ in decompress_blocks(data, where):
+                    pass
+                return self._snapshot_pieces(version, identity, data, where)
             records = decompress(data, where)
             keys, values = decode_records(records, where, allow_removed=False, row_checksums=self._row_checksums)
-        return Piece(version, True, keys, values, None)
+        return (Piece(version, True, keys, values, identity),)
+
+    def _snapshot_pieces(self, version: int, identity: str | None, data: bytes, where: str) -> Iterator[Piece]:
+        parts = _joined(decompress_blocks(data, where), _PART)
+        for keys, values in decode_record_parts(parts, where, allow_removed=False, row_checksums=self._row_checksums):
+            yield Piece(version, True, keys, values, identity)
 
     def _pieces(self, route: Route, parent: str | None = None) -> Iterator[Piece]:
         names, versions = route.names, list(route.deltas)
@@ -237,8 +265,7 @@ class CheckpointLog:
 
     def write_snapshot(self, version: int, pairs: Iterable[tuple[bytes, bytes]]) -> int:
         """Publish everything in ``version``; returns the size of the file."""
-        state = dict(pairs)
-        data = compress(encode_records(state.keys(), state.values()), self._codec)
+        data = compress_parts(_encoded(iter(pairs)), self._codec)
         self.folder.publish(snapshot_name(version), data)
         self._note(lambda chain: chain.including([snapshot_name(version)]))
         return len(data)
@@ -262,6 +289,28 @@ class CheckpointLog:
         self.folder.remove(names)
         self._note(lambda chain: chain.without(names))
         return names
+
+
+def _encoded(pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[bytes | bytearray]:
+    """The records of a snapshot, some at a time."""
+    while some := list(islice(pairs, _PAIRS)):
+        keys, values = zip(*some, strict=True)
+        yield encode_records(keys, values)[: -len(END)]
+    yield END
+
+
+def _joined(blocks: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """The blocks, several together so that they have about that size."""
+    waiting: list[bytes | memoryview] = []
+    length = 0
+    for block in blocks:
+        waiting.append(block)
+        length += len(block)
+        if length >= size:
+            yield b"".join(waiting)
+            waiting, length = [], 0
+    if waiting:
+        yield b"".join(waiting)
 
 
 def _check_parent(named: bytes | None, below: str | None, where: str) -> None:

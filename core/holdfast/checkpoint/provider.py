@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from threading import RLock
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.checkpoint.log import CheckpointLog, apply_changes
 from holdfast.checkpoint.schema_files import StateSchema, check_compatible, read_state_schema, write_state_schema
@@ -22,7 +22,9 @@ from holdfast.ids import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from holdfast.checkpoint.log import Piece
     from holdfast.contract.buffered import Changes
     from holdfast.contract.store import Pair
     from holdfast.ids import StateStoreId
@@ -35,6 +37,7 @@ _NOT_HELD = "not held"
 CACHE_HITS = StateStoreCustomMetric("loadedMapCacheHitCount", "opened versions that were already loaded")
 CACHE_MISSES = StateStoreCustomMetric("loadedMapCacheMissCount", "opened versions that had to be loaded")
 REPAIRED = StateStoreCustomMetric("numSnapshotsAutoRepaired", "damaged snapshots that an older one replaced")
+CATCH_UPS = StateStoreCustomMetric("numCatchUps", "times that deltas brought a loaded version to a later one")
 DELTAS_READ = StateStoreCustomMetric("numDeltasRead", "delta files read while loading or catching up")
 LOAD_TIME = StateStoreCustomMetric("loadTimeMs", "time spent loading versions", MetricKind.TIMING)
 SNAPSHOT_TIME = StateStoreCustomMetric("snapshotTimeMs", "time spent writing snapshots", MetricKind.TIMING)
@@ -56,6 +59,15 @@ class StateMap(ABC):
     def reset(self, version: int, identity: str | None, pairs: Iterable[Pair]) -> None:
         """Forget everything and hold ``version`` with these pairs."""
 
+    def load(self, version: int, pieces: Iterable[Piece]) -> None:
+        """Forget everything and hold ``version``, which these pieces of the log make, one after the other.
+
+        The last of them has the version's identity. Override this where the state need not be in memory as a whole.
+        If a piece fails to come, nothing is held.
+        """
+        state, identity = collected(pieces)
+        self.reset(version, identity, state.items())
+
     @abstractmethod
     def apply(self, version: int, identity: str | None, changes: Changes) -> int:
         """Make ``version`` from ``version - 1``, which ``view`` can show; returns its number of keys.
@@ -75,6 +87,19 @@ class StateMap(ABC):
         """Let go of everything."""
 
 
+def collected(pieces: Iterable[Piece]) -> tuple[dict[bytes, bytes], str | None]:
+    """The state that pieces of the log make, and its identity."""
+    state: dict[bytes, bytes] = {}
+    identity: str | None = None
+    for piece in pieces:
+        if piece.is_snapshot:
+            state.update(zip(piece.keys, piece.values, strict=True))  # type: ignore[arg-type]  # none is removed
+        else:
+            apply_changes(state, piece.keys, piece.values)
+        identity = piece.identity
+    return state, identity
+
+
 class CheckpointedProvider(VersionedProvider):
     """Does versions, commit, abort, snapshots, clean-up and recovery; a backend makes the ``StateMap``."""
 
@@ -92,13 +117,17 @@ class CheckpointedProvider(VersionedProvider):
 
     @abstractmethod
     def make_map(self) -> StateMap:
-        """An empty map that holds version 0."""
+        """An empty map that holds version 0, or one from before: the base compares what it holds with the log."""
+
+    def map_lock(self) -> AbstractContextManager[Any]:
+        """What is held during every call on the map, reentrant; providers that share a map share its lock."""
+        return RLock()
 
     def open(self) -> None:
-        self._lock = RLock()
         self._log = CheckpointLog(self._folder_of(self.store_id), self.conf.compression_codec)
         self._unwritten_schema = self._check_schema()
         self._map = self.make_map()
+        self._lock = self.map_lock()
         self._final = 0
         self._counts: Counter[StateStoreCustomMetric] = Counter()
 
@@ -169,11 +198,10 @@ class CheckpointedProvider(VersionedProvider):
         newest = max(self._map.identities(), default=0)
         if self._should_catch_up(newest, version) and self._catch_up(newest, version):
             return self._held_view(version)
-        state, identity = self._read(version)
         if version < newest and self._holds(newest):
             # A look into the past does not cost the present its place in memory.
-            return HistoricalView(state, identity)
-        self._map.reset(version, identity, state.items())
+            return HistoricalView(*collected(self._pieces(version)))
+        self._map.load(version, self._pieces(version))
         return self._held_view(version)
 
     def _should_catch_up(self, newest: int, version: int) -> bool:
@@ -197,24 +225,17 @@ class CheckpointedProvider(VersionedProvider):
         except CorruptState as error:
             log.warning("%s cannot go from version %d to %d by deltas: %s", self, newest, version, error)
             return False
+        self._counts[CATCH_UPS] += 1
         return True
 
-    def _read(self, version: int) -> tuple[dict[bytes, bytes], str | None]:
-        """The whole content of a version, from the log."""
-        state: dict[bytes, bytes] = {}
-        identity: str | None = None
-        if version == 0:
-            return state, identity
-        for piece in self._log.load(version):
-            if piece.is_snapshot:
-                state = dict(zip(piece.keys, piece.values, strict=True))  # type: ignore[arg-type]  # none is removed
-            else:
-                self._counts[DELTAS_READ] += 1
-                apply_changes(state, piece.keys, piece.values)
-            identity = piece.identity
-        if identity is None:
-            identity = self._log.identity(version)
-        return state, identity
+    def _pieces(self, version: int) -> Iterator[Piece]:
+        """The whole content of a version, from the log; if it is not there, that shows at once."""
+        return self._counted(self._log.load(version) if version else iter(()))
+
+    def _counted(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            self._counts[DELTAS_READ] += not piece.is_snapshot
+            yield piece
 
     def publish(self, base: int, view: StateView, changes: Changes, ask: Callable[[], None]) -> Published:
         with self._lock:
@@ -258,7 +279,7 @@ class CheckpointedProvider(VersionedProvider):
 
     def _is_empty(self, version: int) -> bool:
         try:
-            return not self._read(version)[0]
+            return not collected(self._pieces(version))[0]
         except MissingVersion:
             return False
 
@@ -308,7 +329,7 @@ class CheckpointedProvider(VersionedProvider):
 
     @property
     def supported_custom_metrics(self) -> Sequence[StateStoreCustomMetric]:
-        return (CACHE_HITS, CACHE_MISSES, REPAIRED, DELTAS_READ, LOAD_TIME, SNAPSHOT_TIME, SNAPSHOT_BYTES)
+        return (CACHE_HITS, CACHE_MISSES, REPAIRED, CATCH_UPS, DELTAS_READ, LOAD_TIME, SNAPSHOT_TIME, SNAPSHOT_BYTES)
 
     def custom_metric_values(self) -> Mapping[StateStoreCustomMetric, int]:
         counts = {metric: self._counts[metric] for metric in self.supported_custom_metrics}

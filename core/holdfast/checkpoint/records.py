@@ -17,7 +17,7 @@ import numpy.typing as npt
 from holdfast.errors import CorruptState, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
 SIZE = struct.Struct(">i")
 NONE = -1
@@ -143,9 +143,38 @@ def decode_records(
             return reader.keys, reader.values
 
 
+def decode_record_parts(
+    parts: Iterable[bytes], where: str, *, allow_removed: bool = True, row_checksums: bool = False
+) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+    """The same as `decode_records` of all parts together, but the keys and values of one part after the other.
+
+    For snapshots: they name no parent.
+    """
+    rest, before, ended = b"", 0, False
+    for part in parts:
+        reader = _Reader(rest + part, where, allow_removed, 4 if row_checksums else 0, before)
+        if ended:
+            reader.fail(0, "records after the end mark")
+        reader.is_part = True
+        singly = FEW
+        while not (ended or reader.ran_out):
+            singly = FEW if reader.read_alike() >= FEW else min(2 * singly, MANY)
+            ended = reader.read(singly)
+        yield reader.keys, reader.values
+        before += reader.position
+        rest = b"" if ended else reader.data[reader.position :]
+    if not ended:
+        raise CorruptState(f"{where}: byte {before} of the records: the file ends without the end mark")
+
+
 class _Reader:
-    def __init__(self, data: bytes, where: str, allow_removed: bool, skipped: int) -> None:
+    def __init__(self, data: bytes, where: str, allow_removed: bool, skipped: int, before: int = 0) -> None:
         self.data = data
+        self.before = before
+        """Bytes of the records before the data."""
+        self.is_part = False
+        """Whether more data follows, so that the last record here may be cut."""
+        self.ran_out = False
         self.where = where
         self.allow_removed = allow_removed
         self.skipped = skipped
@@ -200,7 +229,7 @@ class _Reader:
                 start = position = stop + 4
                 if size < skipped:
                     if size != NONE or not self.allow_removed:
-                        self._fail(stop, f"a value of {size} bytes")
+                        self.fail(stop, f"a value of {size} bytes")
                     add_value(None)
                     if skipped:
                         self.keys[-1] = self.keys[-1][skipped:]
@@ -210,19 +239,32 @@ class _Reader:
             record = position
             size_at(data, record)
         except struct.error:
+            if self.is_part:
+                self._leave_cut_record(record, stop)
+                return False
             at = record if record <= len(data) else stop
-            self._fail(at, f"the file ends at {len(data)}, inside what starts here, or without the end mark")
+            self.fail(at, f"the file ends at {len(data)}, inside what starts here, or without the end mark")
         self.position = position
         return False
 
+    def _leave_cut_record(self, record: int, stop: int) -> None:
+        """Forget what was read of the last record, which goes on in the next part; ``stop`` is where its key ends."""
+        self.ran_out = True
+        if len(self.keys) > len(self.values):
+            self.keys.pop()
+        elif record > len(self.data):
+            record = stop - len(self.keys.pop()) - SIZE.size
+            self.values.pop()
+        self.position = record
+
     def _end(self, size: int, position: int) -> None:
         if size != NONE:
-            self._fail(position, f"a key of {size} bytes")
+            self.fail(position, f"a key of {size} bytes")
         if (rest := len(self.data) - position - len(END)) > 0:
-            self._fail(position, f"the end mark, but {rest} bytes follow")
+            self.fail(position, f"the end mark, but {rest} bytes follow")
 
-    def _fail(self, position: int, problem: str) -> NoReturn:
-        raise CorruptState(f"{self.where}: byte {position} of the records: {problem}")
+    def fail(self, position: int, problem: str) -> NoReturn:
+        raise CorruptState(f"{self.where}: byte {self.before + position} of the records: {problem}")
 
 
 @lru_cache

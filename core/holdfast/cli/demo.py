@@ -202,7 +202,9 @@ def _refuse_unreadable(provider: str) -> None:
     """The demo reads the state back from the checkpoint, where not every backend keeps it."""
     registry = installed_providers()
     if Capability.LOG not in registry.resolve(provider).capabilities:
-        usable = [each.spec.name for each in registry.providers if Capability.LOG in each.spec.provider.capabilities]
+        usable = sorted(
+            each.spec.name for each in registry.providers if Capability.LOG in each.spec.provider.capabilities
+        )
         raise InvalidRequest(
             f"{provider} keeps no state in the checkpoint, where the demo reads it back; use {', '.join(usable)}"
         )

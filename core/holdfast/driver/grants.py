@@ -9,6 +9,7 @@ publishes. The rules, each in a method of its own:
 - permission voids all other grants of that version of that store, and their attempts open it no more;
 - an attempt that was launched before one that got permission is refused when it opens later than that; one that was
   launched after it, a retry or a second action on the batch, gets a grant and may overwrite;
+- an attempt that committed opens that version no more: its task would do the work of several partitions;
 - if the other attempt is of the same stage, the two may be copies of each other, and the one that Spark will count
   is not known here: Spark is asked, where it can be;
 - a grant lives as long as its host reports, and no longer; a grant that is not known is void.
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, InvalidRequest
 from holdfast.rpc.messages import Attempt, Grant
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Batch:
     """Attempts that ever had a grant."""
     beaten: set[int] = field(default_factory=set)
     """Those of them that had it before another one got permission."""
+    committed: set[int] = field(default_factory=set)
+    """Attempts that published."""
     identity: str | None = None
     """Of the version that was made, if nobody got permission to replace it since."""
 
@@ -197,6 +200,7 @@ class Grants:
         if version > run.newest:
             self._begin_batch(run, version)
         batch = run.batches.setdefault((provider_id.store_id, version), Batch())
+        self._refuse_again(batch, attempt, what)
         self._refuse_beaten(batch, attempt, what)
         self._refuse_launched_earlier(batch, attempt, what)
         self.renew(host, now)
@@ -209,6 +213,13 @@ class Grants:
             batch.opened.add(attempt.task_attempt_id)
         made_by = run.batches.get((provider_id.store_id, version - 1))
         return Grant(self._incarnation, held.sequence, self._lifetime, None if made_by is None else made_by.identity)
+
+    def _refuse_again(self, batch: Batch, attempt: Attempt, what: str) -> None:
+        if attempt.task_attempt_id in batch.committed:
+            raise InvalidRequest(
+                f"{what}: it has committed this version already. One task does the work of several partitions, as"
+                " behind a coalesce; build the operator with isolate=True, which puts a shuffle in between"
+            )
 
     def _refuse_beaten(self, batch: Batch, attempt: Attempt, what: str) -> None:
         if attempt.task_attempt_id in batch.beaten:
@@ -257,6 +268,7 @@ class Grants:
         if held.batch.permitted != sequence:
             raise Fenced(f"{held}: it published without permission")
         held.batch.identity = identity
+        held.batch.committed.add(held.attempt.task_attempt_id)
         return held
 
     def release(self, incarnation: str, sequence: int) -> None:

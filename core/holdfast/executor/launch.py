@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, Unavailable
@@ -20,6 +21,8 @@ from holdfast.rpc.records import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_KNOCK_AGAIN_SECONDS = 0.05
 
 _TAIL_BYTES = 2000
 """How much of a log is shown when a host does not come up."""
@@ -80,12 +83,18 @@ def connect(executor: ExecutorInfo, process: int, conf: Mapping[str, str]) -> tu
     found = knock()
     if found is None:
         with place.starting(settings.start_timeout):
-            found = knock()
-            if found is None:
-                _start(place, executor, conf, settings)
-                found = knock()
-    if found is None:
-        raise Unavailable(f"the state host came up and was gone at once; its log is {place.log}: {_tail(place)}")
+            deadline = monotonic() + settings.start_timeout
+            while (found := knock()) is None:
+                if monotonic() > deadline:
+                    raise Unavailable(
+                        f"the state host in {place.folder} does not answer (spark.holdfast.host.startTimeout,"
+                        f" {settings.start_timeout:g} s); its log is {place.log}: {_tail(place)}"
+                    )
+                # One that lives but does not listen any more is about to end; one whose queue is full will answer.
+                if place.is_free():
+                    _start(place, executor, conf, settings)
+                else:
+                    sleep(_KNOCK_AGAIN_SECONDS)
     return place, found
 
 

@@ -111,6 +111,13 @@ class HostPlace:
         """Become this place's host until the returned descriptor is closed; ``None`` if there is one already."""
         return self._try_lock("lock")
 
+    def is_free(self) -> bool:
+        """Whether no host has this place."""
+        lock = self.occupy()
+        if lock is not None:
+            os.close(lock)
+        return lock is not None
+
     def _try_lock(self, name: str) -> int | None:
         path = self.folder / name
         while True:

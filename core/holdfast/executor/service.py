@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, Unavailable
 from holdfast.executor.permission import AskedOfClient, GrantedByDriver
 from holdfast.executor.protocol import ROWS, Answer, OpenSession, RunMaintenance, Scan
 from holdfast.executor.registry import LoadedProviders
-from holdfast.executor.session import Exchange, Session
+from holdfast.executor.session import ClientGone, Exchange, Session
 from holdfast.rpc.failures import flight_error
 from holdfast.rpc.records import decode
 from holdfast.rpc.server import RpcServer
@@ -95,9 +95,12 @@ class StateHost(RpcServer):
         try:
             with self._counted():
                 self._serve(decode(OpenSession, descriptor.command), exchange)
+        except ClientGone:
+            log.info("A client was gone before it had its answer")
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the host goes on
-            exchange.refuse(error)
-            exchange.drain()
+            with suppress(ClientGone):
+                exchange.refuse(error)
+                exchange.drain()
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         scan = decode(Scan, ticket.ticket)

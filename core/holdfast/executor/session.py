@@ -29,6 +29,10 @@ _PAIRS_AT_ONCE = 8192
 """Pairs of a scan that are looked at before their size is."""
 
 
+class ClientGone(Exception):
+    """Nobody reads answers any more."""
+
+
 class Exchange:
     """The host's end of a Flight exchange: requests in, answers out."""
 
@@ -41,18 +45,21 @@ class Exchange:
         """The next request, or ``None`` when the client is gone."""
         try:
             chunk = self._reader.read_chunk()
-        except StopIteration:
+        except (StopIteration, pa.ArrowException, OSError):
             return None
         if chunk.app_metadata is None:
             raise InvalidRequest("rows came without a request")
         return decode(Request, chunk.app_metadata.to_pybytes()), chunk.data
 
     def send(self, answer: Answer, rows: pa.RecordBatch | None = None) -> None:
-        """Answer the client."""
-        if rows is None:
-            self._writer.write_metadata(encode(Answer, answer))
-        else:
-            self._writer.write_with_metadata(rows, encode(Answer, answer))
+        """Answer the client; raises ``ClientGone``."""
+        try:
+            if rows is None:
+                self._writer.write_metadata(encode(Answer, answer))
+            else:
+                self._writer.write_with_metadata(rows, encode(Answer, answer))
+        except (pa.ArrowException, OSError) as error:
+            raise ClientGone from error
 
     def ask_client(self) -> None:
         """Let the client's guard decide; for use during a commit."""
@@ -66,7 +73,7 @@ class Exchange:
 
     def drain(self) -> None:
         """Wait until the client has read its answer and gone: an exchange that ends takes unread answers with it."""
-        with suppress(StopIteration):
+        with suppress(StopIteration, pa.ArrowException, OSError):
             while True:
                 self._reader.read_chunk()
 
@@ -103,8 +110,7 @@ class Session:
         while True:
             received = self._exchange.receive()
             if received is None:
-                if not self._committed:
-                    log.info("The client of %s is gone; its changes are dropped", self._store)
+                log.info("The client of %s is gone; its changes are dropped", self._store)
                 return
             request, rows = received
             if request.do in {Do.PUT, Do.REMOVE}:
@@ -115,6 +121,8 @@ class Session:
                 return
             else:
                 self._answer(request, rows)
+                if self._committed:
+                    return
 
     def _write(self, request: Request, rows: pa.RecordBatch | None) -> None:
         # Nothing is answered: the client goes on at once and is told of a failure by its next question.
@@ -143,6 +151,8 @@ class Session:
                     self._commit(request)
                 else:
                     raise InvalidRequest(f"nobody asked for {request.do.value}")
+        except ClientGone:
+            raise
         except Exception as error:  # noqa: BLE001 - told to the client
             self._exchange.refuse(error)
 
@@ -165,10 +175,11 @@ class Session:
             if self._permission is not None:
                 took = int((monotonic() - started) * 1000)
                 self._permission.committed(store, {**request.counts, "commitTimeMs": took})
-        self._committed = True
-        self._exchange.send(
-            Answer(version=store.version + 1, identity=store.identity, metrics=Metrics.of(store.metrics))
-        )
+            self._committed = True
+            self._exchange.send(
+                Answer(version=store.version + 1, identity=store.identity, metrics=Metrics.of(store.metrics))
+            )
+            self._exchange.drain()  # a host that ended now would take the answer with it
 
     def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """The batches of a scan of the store as it is now."""

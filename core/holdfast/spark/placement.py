@@ -80,14 +80,18 @@ def salts(session: SparkSession, n: int) -> list[int]:
     return [found[partition] for partition in range(n)]
 
 
+def has_several_executors(master: str) -> bool:
+    """Whether tasks of an application with this master may run in more than one process."""
+    return master != "local" and not master.startswith("local[")
+
+
 def needs_anchor(frame: DataFrame) -> bool:
     """Whether a plain shuffle would move state between executors, or could be left out of a batch.
 
     Only a plan with one source, on the one executor of local mode, is safe from both.
     """
-    master = frame.sparkSession.sparkContext.master or ""
-    one_executor = master == "local" or master.startswith("local[")
-    return not one_executor or frame._jdf.queryExecution().analyzed().collectLeaves().size() > 1  # noqa: SLF001
+    several = has_several_executors(frame.sparkSession.sparkContext.master or "")
+    return several or frame._jdf.queryExecution().analyzed().collectLeaves().size() > 1  # noqa: SLF001
 
 
 def _quoted(name: str) -> str:

@@ -16,6 +16,7 @@ from holdfast.plugins.versions import installed_software
 from holdfast.rpc.tls import Tls
 from holdfast.settings import Settings
 from holdfast.spark.claims import ClaimOperator, Claims
+from holdfast.spark.placement import has_several_executors
 from holdfast.spark.settings import CoordinatorSettings
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _SettingsT = TypeVar("_SettingsT", bound=Settings)
 
 _LOOK_EVERY_SECONDS: Final = 1.0
 
+REDUCE_LOCALITY: Final = "spark.shuffle.reduceLocality.enabled"
+"""Read by Spark once, when a context starts."""
+
 _lock = Lock()
 _drivers: dict[tuple[int, str], Driver] = {}
 
@@ -42,6 +46,7 @@ class Driver:
         conf = spark_conf(session)
         context = session.sparkContext
         refuse_speculation(conf)
+        warn_of_reduce_locality(conf, context.master or "")
         heartbeat = _own(HostSettings, conf).heartbeat_interval
         settings = _own(CoordinatorSettings, conf)
         if (settings.tls_certificate is None) != (settings.tls_key is None):
@@ -121,6 +126,16 @@ def refuse_speculation(conf: Mapping[str, str]) -> None:
         raise InvalidRequest(
             "spark.speculation is on: a second copy of a task could replace the state that the first one committed;"
             " set it to false for this application"
+        )
+
+
+def warn_of_reduce_locality(conf: Mapping[str, str], master: str) -> None:
+    """Say so if Spark is free to run a task where its input is, and not where its state is."""
+    if has_several_executors(master) and conf.get(REDUCE_LOCALITY, "true").lower() == "true":
+        log.warning(
+            "%s is on: in batches with little input, tasks may run on other executors than those that hold their state,"
+            " which then has to be loaded there; set it to false when the application is started",
+            REDUCE_LOCALITY,
         )
 
 

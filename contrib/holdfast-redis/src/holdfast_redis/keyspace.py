@@ -30,9 +30,7 @@ class Keyspace:
 
     def __init__(self, server: Server, namespace: str, store: StateStoreId) -> None:
         self._server = server
-        query = hashlib.sha256(store.checkpoint_root.encode()).hexdigest()[:16]
-        # What is in braces decides where a cluster puts a key: all keys of a store lie together.
-        self.prefix = f"{namespace}:{{{query}:{store.operator_id}:{store.partition_id}:{store.store_name}}}:"
+        self.prefix = key_prefix(namespace, store)
         self._keys = [f"{self.prefix}versions", f"{self.prefix}pairs", f"{self.prefix}undo:"]
         with server.errors():
             register = server.client.register_script
@@ -171,8 +169,15 @@ class Keyspace:
 
     def _run(self, script: Any, *arguments: Any, keys: Sequence[str] | None = None) -> Any:
         with self._server.errors():
-            return script(keys=keys or self._keys, args=arguments)
+            return script(keys=keys or self._keys, args=arguments, client=self._server.client)
 
     def _check_held(self, how: bytes, version: int) -> None:
         if how != b"ok":
             raise Fenced(f"version {version} of {self.location} was made again or removed while it was open")
+
+
+def key_prefix(namespace: str, store: StateStoreId) -> str:
+    """How the names of all keys of ``store`` begin, and of no other store's."""
+    query = hashlib.sha256(store.checkpoint_root.encode()).hexdigest()[:16]
+    # What is in braces decides where a cluster puts a key: all keys of a store lie together.
+    return f"{namespace}:{{{query}:{store.operator_id}:{store.partition_id}:{store.store_name}}}:"

@@ -2,8 +2,9 @@
 
 Of each store there are: ``pairs``, a hash of the newest version; ``undo:N`` for each version N, a hash of the values
 that it replaced; ``versions``, a hash of what is held; and ``staged:…``, the changes of an attempt that is about to
-commit. Values begin with one byte: 1 before a value, 0 alone for none. In ``versions`` there are ``newest``, ``oldest``,
-and for each version its identity, its number of keys and the size of its undo hash, by which a loss is noticed.
+commit. Values begin with one byte: 1 before a value, 0 alone for none. In ``versions`` there are ``newest`` and
+``oldest``, and for each version its identity, its number of keys and the size of its undo hash, by which a loss is
+noticed.
 
 The first element of every answer says how it went.
 """

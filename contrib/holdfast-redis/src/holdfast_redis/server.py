@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,16 @@ if TYPE_CHECKING:
     from holdfast_redis.settings import RedisSettings
 
 _RETRIES = 3
-_PASSING = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN")
-"""How Redis begins to say that it cannot do something now."""
+_PASSING = re.compile(r"(^|: )(BUSY|LOADING|MISCONF|NOREPLICAS)\b")
+"""How Redis says that it cannot do something now, where redis-py has no type for it."""
+
+_PASSING_TYPES = (
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+)
 
 
 class Server:
@@ -28,18 +37,17 @@ class Server:
     def __init__(self, settings: RedisSettings) -> None:
         self.url = settings.checked_url()
         self._is_closed = False
-        with self.errors():
-            self._client = redis.Redis.from_url(
-                self.url,
-                username=settings.username,
-                password=settings.password,
-                socket_timeout=settings.timeout,
-                socket_connect_timeout=settings.timeout,
-                # Repeating is safe: everything that is sent has the same effect the second time.
-                retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
-                protocol=2,
-                **settings.tls_options(),
-            )
+        self._client = redis.Redis.from_url(
+            self.url,
+            username=settings.username,
+            password=settings.password,
+            socket_timeout=settings.timeout,
+            socket_connect_timeout=settings.timeout,
+            # Repeating is safe: everything that is sent has the same effect the second time.
+            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
+            protocol=2,
+            **settings.tls_options(),
+        )
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -51,23 +59,21 @@ class Server:
                 f"Redis at {self.url} refuses the user: {error}; set spark.holdfast.redis.username and"
                 " spark.holdfast.redis.password"
             ) from error
-        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError) as error:
-            if isinstance(error.__cause__, ssl.SSLError):
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if isinstance(error.__context__, ssl.SSLCertVerificationError):
                 raise InvalidSetting(
-                    f"Redis at {self.url} is not trusted: {error.__cause__}; set spark.holdfast.redis.tlsCaFile"
+                    f"Redis at {self.url} is not trusted: {error.__context__}; set spark.holdfast.redis.tlsCaFile"
                 ) from error
             raise Unavailable(f"Redis at {self.url} does not answer: {error}") from error
         except redis.ResponseError as error:
-            if str(error).startswith("WRONGTYPE"):
+            if "WRONGTYPE" in str(error):
                 raise CorruptState(
                     f"Redis at {self.url} has something else under a name of this store: {error}; choose another"
                     " spark.holdfast.redis.namespace"
                 ) from error
-            if str(error).startswith(_PASSING):
+            if isinstance(error, _PASSING_TYPES) or _PASSING.search(str(error)):
                 raise Unavailable(f"Redis at {self.url} cannot do this now: {error}") from error
             raise InvalidRequest(f"Redis at {self.url} refuses: {error}") from error
-        except OSError as error:
-            raise InvalidSetting(f"the connection to Redis at {self.url} cannot be set up: {error}") from error
 
     @property
     def client(self) -> Any:

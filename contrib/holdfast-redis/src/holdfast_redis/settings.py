@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
@@ -54,6 +55,10 @@ class RedisSettings(Settings):
         """What redis-py wants to know about TLS; the server's name is always checked."""
         if urlsplit(self.checked_url()).scheme != "rediss":
             return {}
+        for item in self.declared():
+            path = getattr(self, item.field)
+            if item.field.endswith("_file") and path is not None and not Path(path).is_file():
+                raise InvalidSetting(f"{item.key} is {path!r}, and there is no such file on this machine")
         return {
             "ssl_ca_certs": self.tls_ca_file,
             "ssl_certfile": self.tls_certificate_file,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from itertools import count
 from typing import TYPE_CHECKING
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 64
 
 
 class LocalPlace:
@@ -29,12 +30,15 @@ class LocalPlace:
 
     def take(self) -> Rdict:
         """Open the first database that nobody uses; one that cannot be opened is made anew."""
-        for number in count():
+        for number in range(_MOST_AT_ONCE):
             self.path = self._folder / f"{number}.rocksdb"
             database = self._open(self.path)
             if database is not None:
                 return database
-        raise AssertionError("there is always a further number")
+        raise InvalidRequest(
+            f"RocksDB cannot lock any of the {_MOST_AT_ONCE} databases in {self._folder}: either all are in use, or the"
+            " filesystem has no locks; set spark.holdfast.rocksdb.localDir to a folder on a local disk"
+        )
 
     def _open(self, path: Path) -> Rdict | None:
         """The database, or ``None`` if another provider, in this process or another, has it open."""
