@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast_lmdb.key_order import UNSORTABLE, Span, keys_in
@@ -21,10 +22,13 @@ class Layer:
 
     def __init__(self, changes: Changes) -> None:
         self.changes = changes
-        values = (len(value) for value in changes.values() if value is not None)
-        self.size = sum(map(len, changes)) + sum(values) + _PER_CHANGE * len(changes)
-        """Bytes of memory, estimated."""
         self._sorted: dict[bytes, list[tuple[bytes, bytes]]] = {}
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of memory, estimated."""
+        values = sum(map(len, filter(None, self.changes.values())))
+        return sum(map(len, self.changes)) + values + _PER_CHANGE * len(self.changes)
 
     def keys_in(self, order: Order, span: Span) -> Iterator[bytes]:
         """The changed keys within a span of an index; the first call sorts them."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from holdfast import StateMap
 from holdfast_lmdb.layers import Layer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast_lmdb.key_order import Orders
 
 _MOST_LAYERS = 8
-"""Each of them is looked into by every read."""
+"""More are written to LMDB: opening a version lays all of them over it."""
 
 _AHEAD = 2
 """Versions that LMDB can be ahead of the query after a restart and still be of use."""
@@ -36,7 +37,10 @@ _LOAD_CHUNK = 100_000
 class Recent:
     """A version that is not in LMDB yet."""
 
-    layer: Layer
+    changes: Layer
+    """What it changed."""
+    overlay: Layer | None
+    """What it changed together with all recent versions before it; kept for those that are likely to be opened."""
     identity: str | None
     num_keys: int
 
@@ -54,6 +58,7 @@ class LmdbMap(StateMap):
         self.overlay_limit = 0
         """Bytes of layers before they are written."""
         self._recent: dict[int, Recent] = {}
+        self._views: WeakSet[LmdbView] = WeakSet()
         self.flushes = 0
         self.rebuilds = 0
 
@@ -90,16 +95,12 @@ class LmdbMap(StateMap):
 
     def apply(self, version: int, identity: str | None, changes: Changes) -> int:
         self._go_back_to(version - 1)
-        view = self.view(version - 1)
-        try:
-            before = view.get_many(list(changes))
-            num_keys = view.num_keys()
-        finally:
-            view.close()
-        for value, old in zip(changes.values(), before, strict=True):
-            num_keys += (value is not None) - (old is not None)
+        num_keys = self._num_keys(version - 1) + self._growth(version - 1, changes)
         # A copy: the caller may go on with its changes if the commit fails after this.
-        self._recent[version] = Recent(Layer(dict(changes)), identity, num_keys)
+        layer = Layer(dict(changes))
+        self._recent[version] = Recent(layer, None, identity, num_keys)
+        for recent in [recent for v, recent in self._recent.items() if v < version - 1]:
+            recent.overlay = None
         try:
             self._flush_if_large()
         except BaseException:
@@ -112,36 +113,65 @@ class LmdbMap(StateMap):
         if self.environment.newest > version:
             self.environment.back_to(version)
 
+    def _num_keys(self, version: int) -> int:
+        recent = self._recent.get(version)
+        return self.environment.versions[version][1] if recent is None else recent.num_keys
+
+    def _growth(self, base: int, changes: Changes) -> int:
+        """By how many keys these changes make a version larger."""
+        added = sum(value is not None for value in changes.values())
+        view = self.view(base)
+        # Whoever made the changes has a view of that version, and has mostly asked it for these keys.
+        identity = self.identities()[base]
+        for other in self._views if identity is not None else ():
+            if (other.version, other.identity) == (base, identity):
+                view.learn_from(other)
+        try:
+            return added - view.count(changes)
+        finally:
+            view.close()
+
     def view(self, version: int) -> LmdbView:
+        view = LmdbView(version, self.environment, self._orders, self._overlay(version), self._num_keys(version))
+        self._views.add(view)
+        return view
+
+    def _overlay(self, version: int) -> Layer:
+        """All that differs between what is in LMDB and ``version``."""
         stored = self.environment.newest
-        if version < stored:
-            layers = [Layer(self.environment.undone(version))]
-        else:
-            layers = [self._recent[v].layer for v in range(version, stored, -1)]
-        num_keys = self._recent[version].num_keys if version > stored else self.environment.versions[version][1]
-        return LmdbView(self.environment, self._orders, layers, num_keys)
+        if version <= stored:
+            return Layer(self.environment.undone(version))
+        recent = self._recent[version]
+        if recent.overlay is None:
+            below = version - 1
+            recent.overlay = (
+                recent.changes if below == stored else Layer({**self._overlay(below).changes, **recent.changes.changes})
+            )
+        return recent.overlay
 
     def _flush_if_large(self) -> None:
         newest = self.newest
         if self.overlay_size() > self.overlay_limit or len(self._recent) > _MOST_LAYERS:
             # The newest may be made again; then it is better not to have written it.
-            alone = newest in self._recent and self._recent[newest].layer.size > self.overlay_limit
+            alone = newest in self._recent and self._recent[newest].changes.size > self.overlay_limit
             self.flush(newest if alone else newest - 1)
 
     def flush(self, version: int) -> None:
         """Write the layers up to ``version`` to LMDB."""
-        steps = [(v, recent.identity, recent.layer.changes) for v, recent in self._recent.items() if v <= version]
+        steps = [(v, recent.identity, recent.changes.changes) for v, recent in self._recent.items() if v <= version]
         if not steps:
             return
         newest = self.newest
         keep_from = newest - max(self.keep, _AHEAD + 1) + 1
         self.environment.forward(steps, keep_from + 1, keep_from)
         self._recent = {v: recent for v, recent in self._recent.items() if v > version}
+        for recent in self._recent.values():
+            recent.overlay = None  # it need not have what is in LMDB now
         self.flushes += 1
 
     def overlay_size(self) -> int:
         """Bytes of the layers."""
-        return sum(recent.layer.size for recent in list(self._recent.values()))
+        return sum(recent.changes.size for recent in list(self._recent.values()))
 
     def memory_used_bytes(self) -> int:
         return self.overlay_size()

@@ -1,4 +1,4 @@
-"""One version: a snapshot of LMDB, and layers of changes over it."""
+"""One version: a snapshot of LMDB, and a layer of changes over it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast_lmdb.key_order import UNSORTABLE, Span
 from holdfast_lmdb.layout import all_plain, original, original_value, stored_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from holdfast import BytesLike, Changes, Pair
+    from holdfast import BytesLike, Pair
     from holdfast_lmdb.environment import Environment
     from holdfast_lmdb.key_order import Order, Orders
     from holdfast_lmdb.layers import Layer
@@ -19,52 +19,65 @@ if TYPE_CHECKING:
 _CHUNK = 4096
 """Pairs read at once: in between, LMDB is free to grow, and the pairs may be used to change the store."""
 
+_REMEMBERED = 1 << 18
+"""Keys that a view remembers to have looked up, at most."""
+
 
 class LmdbView(StateView):
     """What one version contains."""
 
-    def __init__(self, environment: Environment, orders: Orders, layers: Sequence[Layer], num_keys: int) -> None:
-        """``layers`` have the newest first."""
+    def __init__(self, version: int, environment: Environment, orders: Orders, layer: Layer, num_keys: int) -> None:
+        self.version = version
         self._environment = environment
         self._orders = orders
-        self._layers = [layer for layer in layers if layer.changes]
+        self._layer = layer
         self._num_keys = num_keys
         self._snapshot = environment.snapshot()
+        self._looked_up: dict[bytes, bool] = {}
+        """Which keys were asked for, and whether there was a value."""
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if not self._layers:
+        changes = self._layer.changes
+        if not changes:
             return self._stored(keys)
-        found: dict[bytes, bytes | None] = {}
-        missing = keys
-        for layer in self._layers:
-            changes = layer.changes
-            found.update((key, changes[key]) for key in missing if key in changes)
-            missing = [key for key in missing if key not in changes]
-        found.update(zip(missing, self._stored(missing), strict=True))
-        return [found[key] for key in keys]
+        stored = iter(self._stored([key for key in keys if key not in changes]))
+        return [changes[key] if key in changes else next(stored) for key in keys]
 
     def _stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._environment.reading(self._snapshot) as transaction:
             if all_plain(keys):
-                return list(map(transaction.get, keys))
-            return [original_value(key, transaction.get(stored_key(key))) for key in keys]
+                found = list(map(transaction.get, keys))
+            else:
+                found = [original_value(key, transaction.get(stored_key(key))) for key in keys]
+        if len(self._looked_up) < _REMEMBERED:
+            self._looked_up.update(zip(keys, (value is not None for value in found), strict=True))
+        return found
+
+    def learn_from(self, other: LmdbView) -> None:
+        """Take over what another view of the same version was asked for."""
+        self._looked_up = other._looked_up
+
+    def count(self, keys: Collection[bytes]) -> int:
+        """How many of the keys there are; those that were asked for before are not looked up again."""
+        changes, looked_up = self._layer.changes, self._looked_up
+        rest = [key for key in keys if key not in changes]
+        known = list(map(looked_up.get, rest))
+        unknown = [key for key, is_there in zip(rest, known, strict=True) if is_there is None]
+        there = sum(filter(None, known)) + sum(value is not None for value in self._stored(unknown))
+        if len(rest) == len(keys):
+            return there
+        return there + sum(changes[key] is not None for key in keys if key in changes)
 
     def entries(self) -> Iterator[Pair]:
-        changes = self._changes()
+        changes = self._layer.changes
         after: bytes | None = None
         while chunk := self._chunk(after):
             after = chunk[-1][0]
             yield from (pair for pair in map(original, chunk) if pair[0] not in changes)
         yield from ((key, value) for key, value in changes.items() if value is not None)
-
-    def _changes(self) -> Changes:
-        changes: Changes = {}
-        for layer in reversed(self._layers):
-            changes.update(layer.changes)
-        return changes
 
     def _chunk(self, after: bytes | None) -> list[Pair]:
         with self._environment.reading(self._snapshot) as transaction, transaction.cursor() as cursor:
@@ -90,17 +103,17 @@ class LmdbView(StateView):
             yield key, value
 
     def _within(self, order: Order, span: Span) -> Iterator[Pair]:
-        seen: set[bytes] = set()
-        for layer in self._layers:
-            keys = [key for key in layer.keys_in(order, span) if key not in seen]
-            seen.update(keys)
-            yield from ((key, value) for key, value in zip(keys, self.get_many(keys), strict=True) if value is not None)
+        changes = self._layer.changes
+        for key in self._layer.keys_in(order, span):
+            value = changes[key]
+            if value is not None:
+                yield key, value
         spans = [span] if span.end is None else [span, Span(UNSORTABLE, None)]
         for part in spans:
             after: bytes | None = None
             while True:
                 pairs, after = self._indexed(order, part, after)
-                yield from (pair for pair in pairs if pair[0] not in seen)
+                yield from (pair for pair in pairs if pair[0] not in changes)
                 if after is None:
                     break
 

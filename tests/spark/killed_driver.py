@@ -1,4 +1,4 @@
-"""A driver with several queries that all hang, each at another point of a batch; run as a script, to be killed there."""
+"""A driver with several queries that all hang, each at another point of a batch; a script, to be killed there."""
 
 import os
 import sys

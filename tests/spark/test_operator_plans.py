@@ -13,6 +13,14 @@ from holdfast.ids import StateStoreId, StateStoreProviderId
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(autouse=True)
+def _few_partitions(spark):
+    """Of Spark's own operators."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.unset("spark.sql.shuffle.partitions")
+
+
 @pytest.fixture
 def source(spark, tmp_path):
     return orders(spark, tmp_path / "orders")

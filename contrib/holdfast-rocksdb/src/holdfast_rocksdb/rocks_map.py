@@ -308,7 +308,7 @@ def _undone(database: Rdict, generation: int, version: int) -> Changes:
     changes: Changes = {}
     for key, value in _pairs(database.iter(), first, _undo_prefix(generation + 1, 0)):
         # From old to new: of a key that changed twice the oldest record counts.
-        changes.__setitem__(key[len(first) :], value[1:] if value[:1] == _PRESENT else None)
+        changes.setdefault(key[len(first) :], value[1:] if value[:1] == _PRESENT else None)
     return changes
 
 
