@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "groups": BASE | {"contract", "rows"},
     "spark": BASE | {"checkpoint", "contract", "driver", "executor", "groups", "plugins", "rows", "rpc"},
     "conformance": BASE | {"contract", "plugins", "rows"},
-    "cli": BASE | {"checkpoint", "contract", "plugins", "rows", "spark"},
+    "cli": BASE | {"checkpoint", "contract", "driver", "executor", "plugins", "rows", "spark"},
     "__main__": {"cli"},
 }
 MAY_IMPORT_PYSPARK = {"spark", "continuous"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -334,8 +335,8 @@ class Environment:
         log.info("The LMDB environment %s grows to %d bytes", self._place.folder, larger)
 
     def _failure(self, error: Exception) -> Unavailable:
-        # LMDB says EIO when only a part of what it writes finds room.
-        full = getattr(error, "code", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+        # By the message: not every release has the number. It is EIO when only a part of what is written finds room.
+        full = any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
         advice = "; the disk is full or fails: free some space, or set spark.holdfast.lmdb.localDir to another" * full
         return Unavailable(
             f"the LMDB environment {self._place.folder} of {self._store}: {error}{advice}."

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast import CheckpointedProvider, MetricKind, StateStoreCustomMetric
+from holdfast.errors import HoldfastError
 from holdfast_lmdb.environment import Environment
 from holdfast_lmdb.key_order import Orders
 from holdfast_lmdb.lmdb_map import LmdbMap
@@ -61,6 +62,13 @@ class LmdbStateStoreProvider(CheckpointedProvider):
 
     def do_maintenance(self) -> None:
         super().do_maintenance()
+        try:
+            # Rather now than in a commit; the newest version may be made again.
+            with self._lmdb.lock:
+                self._lmdb.flush(self._lmdb.newest - 1)
+        except HoldfastError:
+            # The changes stay in memory, and the commit that needs their place will say so.
+            log.warning("Error writing recent changes of %s to LMDB", self, exc_info=True)
         removed = sweep(self._folder, self._keep_unused)
         if removed:
             log.info("Removed %d LMDB environments in %s that no store uses", removed, self._folder)

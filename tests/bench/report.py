@@ -63,6 +63,9 @@ def measured():
     yield f"files: {work}, local disk with fsync, times `lz4.block.compress`", publishing["publish_ratio"], "<=", 4.0
     load = run("bench_load.py")
     yield f"files: load a snapshot of {load['keys']:,} keys, times Spark's warm state reader", load["ratio"], "<=", 1.0
+    host = run("bench_host.py")
+    for call in host["targeted"]:
+        yield f"state host: {call} of {host['work']}, times in process", host[f"{call}_ratio"], "<=", host["target"]
     reports = run("bench_coordinator.py")
     yield (
         f"coordinator: instance reports per second over TCP, {reports['work']}",

@@ -6,7 +6,7 @@ import pytest
 from sample_ids import HOST_A, HOST_B, NEXT_RUN, RUN, attempt, provider
 
 from holdfast.driver.coordinator import StateStoreCoordinator
-from holdfast.driver.snapshot_lag import SnapshotLagSettings
+from holdfast.driver.snapshot_lag import SnapshotLag, SnapshotLagSettings
 from holdfast.errors import InvalidSetting
 
 BEHIND = 5 * 10
@@ -104,11 +104,12 @@ def test_an_older_upload_that_comes_late_changes_nothing(coordinator):
     assert coordinator.lagging_stores(RUN, 100, self_terminating=True) == []
 
 
-def test_uploads_of_a_deactivated_run_are_forgotten(coordinator):
-    coordinator.report_snapshot_uploaded(provider(), 100)
-    coordinator.deactivate_instances(RUN)
-    load(coordinator, provider())
-    assert coordinator.lagging_stores(RUN, 100) == [provider()]
+def test_uploads_of_a_run_that_ended_are_forgotten(clock):
+    lag = SnapshotLag(SnapshotLagSettings())
+    lag.uploaded(provider(), 100, clock())
+    assert lag.lagging([provider()], 100, clock(), self_terminating=False) == []
+    lag.forget_run(RUN)
+    assert lag.lagging([provider()], 100, clock(), self_terminating=False) == [provider()]
 
 
 def test_it_can_be_switched_off(clock):

@@ -122,5 +122,6 @@ def test_one_that_hangs_is_given_up(executor, query):
     finally:
         os.kill(hanging, signal.SIGCONT)
     assert_says_what_and_where(failure.value, "get of RemoteStateStore", executor)
+    assert "within 2 s (spark.holdfast.host.requestTimeout)" in str(failure.value)
     assert query.commit(client, 1, {"b": 2}) == 2
     assert query.stored(2) == rows(a=1, b=2)

@@ -1,6 +1,7 @@
 """How a host comes to be, and for which reasons it ends."""
 
 import os
+import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,6 +67,16 @@ class TestEnds:
         eventually(lambda: not host_processes(hosts_folder), "the host has ended")
         assert_nothing_is_left(executor)
         assert f"Ended: its executor (process {executor.info.pid}) is gone" in executor.log()
+
+    def test_when_its_folder_was_cleared_away(self, executor, query, hosts_folder):
+        client = executor.client()
+        query.commit(client, 0, {"x": 0})
+        pid = executor.host_pid()
+        shutil.rmtree(executor.place().folder)
+        eventually(lambda: not is_alive(pid), "the host has ended")
+        assert_nothing_is_left(executor)
+        assert "was removed, so that no task can find it" in executor.log()
+        assert query.commit(client, 1, {"x": 1}) == 2, "the next task has a host again"
 
     def test_on_sigterm_after_the_commits_under_way(self, executor, query, control):
         client = executor.client()

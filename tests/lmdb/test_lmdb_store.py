@@ -190,9 +190,13 @@ def test_metrics(tmp_path):
     before = custom(provider)
     assert before["lmdbOverlayBytes"] > 0
     assert before["lmdbFlushes"] == 0
+    provider.do_maintenance()
+    maintained = custom(provider)
+    assert maintained["lmdbFlushes"] == 1
+    assert 0 < maintained["lmdbOverlayBytes"] < before["lmdbOverlayBytes"]
     versions(provider, 4, 12)
     after = custom(provider)
-    assert after["lmdbFlushes"] == 1
+    assert after["lmdbFlushes"] == 2
     assert after["lmdbPages"] * 4096 == after["lmdbMapUsedBytes"]
     with provider.get_read_store(12) as store:
         assert store.metrics.num_keys == 13

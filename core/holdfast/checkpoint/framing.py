@@ -18,6 +18,7 @@ content; ours carry both, and every decoder checks them.
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import TYPE_CHECKING, NoReturn
 
 import lz4.block
@@ -66,15 +67,15 @@ def compress_parts(parts: Iterable[bytes | bytearray | memoryview], codec: str =
     """The same as `compress` of all parts together; with lz4 no more than one of them is held uncompressed."""
     if codec != "lz4":
         return compress(b"".join(parts), codec)
-    written: list[bytes] = []
+    written = BytesIO()  # gives out what it holds without a copy
     rest = b""
     for part in parts:
         data = b"".join((rest, part))
         whole = len(data) - len(data) % BLOCK_SIZE
-        written.append(_write_lz4(memoryview(data)[:whole])[: -len(END)])
+        written.write(_write_lz4(memoryview(data)[:whole])[: -len(END)])
         rest = data[whole:]
-    written.append(_write_lz4(memoryview(rest)))
-    return b"".join(written)
+    written.write(_write_lz4(memoryview(rest)))
+    return written.getvalue()
 
 
 def decompress(data: bytes | bytearray | memoryview, where: str) -> bytes:

@@ -59,7 +59,7 @@ class HostConnection:
         finished = False
         try:
             while True:
-                with self.errors("a scan"), self.waiting(reader):
+                with self.errors("a scan"), self.waiting(reader, "a scan"):
                     try:
                         rows = reader.read_chunk().data
                     except StopIteration:
@@ -83,10 +83,15 @@ class HostConnection:
             raise type(error)(f"{error} (log of the state host: {self.log})") from error
 
     @contextmanager
-    def waiting(self, reader: Any) -> Iterator[None]:
-        """Cancel the stream of ``reader`` if what is done within takes too long."""
-        with _deadlines.watching(reader, self._patience):
-            yield
+    def waiting(self, reader: Any, what: str) -> Iterator[None]:
+        """Cancel the stream of ``reader`` if ``what`` is done within takes too long."""
+        try:
+            with _deadlines.watching(reader, self._patience):
+                yield
+        except flight.FlightCancelledError as error:
+            raise Unavailable(
+                f"{what}: no answer of the state host within {self._patience:g} s (spark.holdfast.host.requestTimeout)"
+            ) from error
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -114,7 +119,7 @@ class ClientExchange:
 
     def receive(self, what: str) -> tuple[Answer, pa.RecordBatch | None]:
         """The next answer; raises the error that it may be."""
-        with self._lost_if_it_fails(what), self._connection.waiting(self._reader):
+        with self._lost_if_it_fails(what), self._connection.waiting(self._reader, what):
             try:
                 chunk = self._reader.read_chunk()
             except StopIteration:
@@ -128,10 +133,10 @@ class ClientExchange:
     def close(self) -> None:
         """End the session; what was not committed is gone."""
         try:
-            with self._connection.waiting(self._reader):
+            with self._connection.waiting(self._reader, "closing a store"):
                 self._writer.done_writing()
                 self._writer.close()
-        except (flight.FlightError, pa.ArrowException, OSError):
+        except (Unavailable, pa.ArrowException, OSError):
             # The host was gone first, or said why in an answer that was read.
             self.is_broken = True
 

@@ -84,7 +84,7 @@ def _live(config: HostConfig, settings: HostSettings, place: HostPlace, ready: C
 
     heartbeat = None if coordinator is None else Heartbeat(coordinator, host_id, host.loaded)
     threads = _background(config, settings, host, host_id, coordinator, heartbeat)
-    reason = _until_there_is_a_reason_to_end(config, settings, host, heartbeat, stop)
+    reason = _until_there_is_a_reason_to_end(config, settings, place, host, heartbeat, stop)
     host.refuse_new(reason)
     place.socket.unlink(missing_ok=True)  # who comes now starts another host, which waits for this one's lock
     host.finish_commits(_COMMITS_MAY_TAKE_SECONDS)
@@ -104,6 +104,8 @@ def _occupy(place: HostPlace, patience: float) -> int | None:
 
 
 def _leave(place: HostPlace) -> None:
+    if not place.folder.exists():  # somebody cleared it away, and locking would bring it back
+        return
     # Whoever is starting a host here keeps the folder; it is theirs to remove.
     with suppress(HoldfastError), place.starting(0):
         place.remove()
@@ -136,7 +138,12 @@ def _background(
 
 
 def _until_there_is_a_reason_to_end(
-    config: HostConfig, settings: HostSettings, host: StateHost, heartbeat: Heartbeat | None, stop: Event
+    config: HostConfig,
+    settings: HostSettings,
+    place: HostPlace,
+    host: StateHost,
+    heartbeat: Heartbeat | None,
+    stop: Event,
 ) -> str:
     executor = None if config.executor_pid is None else WatchedProcess(config.executor_pid)
     busy_at = monotonic()
@@ -145,6 +152,8 @@ def _until_there_is_a_reason_to_end(
             return f"its executor (process {executor.pid}) is gone"
         if heartbeat is not None and heartbeat.silent_for() > settings.driver_timeout:
             return f"the driver has not answered for {heartbeat.silent_for():.0f} s"
+        if not place.socket.exists():
+            return f"its socket {place.socket} was removed, so that no task can find it"
         if not host.is_idle:
             busy_at = monotonic()
         elif monotonic() - busy_at > settings.idle_timeout:

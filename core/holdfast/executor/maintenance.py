@@ -102,13 +102,17 @@ class Maintenance:
                 if provider is not None:
                     provider.do_maintenance()
             except Exception:
-                log.exception("Error managing %s, unloading it", provider_id)
+                log.exception("Error managing %s, unloading it", _shown(provider_id))
                 return False
         return True
 
     def _unload(self, provider_id: StateStoreProviderId, why: str) -> None:
         try:
             if self._loaded.unload(provider_id):
-                log.info("Unloaded %s, which %s", provider_id, why)
+                log.info("Unloaded %s, which %s", _shown(provider_id), why)
         except Exception:
-            log.exception("Error closing %s", provider_id)
+            log.exception("Error closing %s", _shown(provider_id))
+
+
+def _shown(provider_id: StateStoreProviderId) -> str:
+    return f"{provider_id.store_id.store_checkpoint_location()} of run {provider_id.query_run_id}"

@@ -175,7 +175,6 @@ class LoadedProviders:
             del self._loaded[provider_id]
         if place.provider is not None:
             place.provider.close()
-            log.info("Unloaded %s of run %s", place.provider, provider_id.query_run_id)
         return True
 
     def _use(self, provider_id: StateStoreProviderId) -> LoadedProvider:

@@ -82,7 +82,7 @@ class StateHost(RpcServer):
             try:
                 self.loaded.unload(provider_id)
             except Exception:
-                log.exception("Error closing %s", provider_id)
+                log.exception("Error closing %s", provider_id.store_id.store_checkpoint_location())
 
     def do_exchange(
         self,

@@ -2,8 +2,7 @@
 
 A plain shuffle does the first. For the second the stream is joined with an *anchor*: a cached table with one row per
 partition, hash-partitioned like the stream. The join needs no shuffle of the anchor, so Spark prefers to run each task
-where the anchor's block is cached, batch after batch. It also keeps Spark from leaving out the operator in a batch that
-brings no rows to its side of a union.
+where the anchor's block is cached, batch after batch.
 """
 
 from __future__ import annotations
@@ -86,12 +85,8 @@ def has_several_executors(master: str) -> bool:
 
 
 def needs_anchor(frame: DataFrame) -> bool:
-    """Whether a plain shuffle would move state between executors, or could be left out of a batch.
-
-    Only a plan with one source, on the one executor of local mode, is safe from both.
-    """
-    several = has_several_executors(frame.sparkSession.sparkContext.master or "")
-    return several or frame._jdf.queryExecution().analyzed().collectLeaves().size() > 1  # noqa: SLF001
+    """Whether a plain shuffle would move state between executors."""
+    return has_several_executors(frame.sparkSession.sparkContext.master or "")
 
 
 def _quoted(name: str) -> str:
