@@ -32,7 +32,7 @@ def test_reads_and_writes_of_many_keys_stay_in_step(executor, query):
 
 
 def test_values_that_are_larger_than_a_message(executor, query):
-    values = [bytes([n]) * (BATCH_BYTES // 2 + n) for n in range(5)]
+    values = [bytes([n]) * (BATCH_BYTES * n // 2 + 8) for n in range(5)]
     keys = [row(n) for n in range(5)]
     client = executor.client()
     with query.open(client, 0) as store:
