@@ -68,9 +68,12 @@ def test_a_reused_worker_reads_on_where_it_should(spark):
     ],
 )
 def test_verdicts_with_other_settings(settings):
-    shown = subprocess.run(
-        [sys.executable, str(Path(input_scenarios.__file__)), *settings], stdout=subprocess.PIPE, text=True, check=True
-    )
+    command = [sys.executable, str(Path(input_scenarios.__file__)), *settings]
+    for _ in range(3):
+        shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        # Spark's pipelined workers at times lose the channel of a worker that is reused; a cluster would try again.
+        if "ClosedChannelException" not in shown.stdout:
+            break
     results = json.loads(shown.stdout.splitlines()[-1])
     assert list(results) == [scenario.__name__ for scenario in input_scenarios.SCENARIOS]
     for name, (attempts, error) in results.items():

@@ -92,6 +92,21 @@ def test_a_batch_that_was_not_read_stops_the_next_one_and_can_be_run_again(sourc
     assert state_of(tmp_path / "checkpoint") == COMPLETE
 
 
+def test_a_batch_that_was_not_read_in_an_earlier_run_says_how_to_run_it_again(spark, tmp_path):
+    source, checkpoint = orders(spark, tmp_path / "orders"), tmp_path / "checkpoint"
+    source.add(("u0", 1), ("u1", 2))
+    run(totals(source.stream()), checkpoint, collect)
+    source.add(("u0", 10), ("u1", 20))
+    run(totals(source.stream()), checkpoint, lambda batch, batch_id: batch.take(1))
+    source.add(("u0", 100), ("u1", 200))
+    message = failure(totals(source.stream()), checkpoint, collect)
+    assert "Batch 1 did not leave the state of operator" in message
+    assert "read only a part of its output (limit(), show(), take())" in message
+    take_back(message)
+    run(totals(source.stream()), checkpoint, collect)
+    assert state_of(checkpoint) == COMPLETE
+
+
 def test_a_limit_beside_an_action_that_reads_all_does_no_harm(source, tmp_path):
     def write(batch, batch_id):
         batch.limit(1).collect()

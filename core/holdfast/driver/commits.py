@@ -95,11 +95,12 @@ def _explained(tracked: _TrackedBatch, batch_id: int, checkpoint_root: str | Non
         f"Spark finished batch {batch_id}, but {len(missing)} of its {len(tracked.expected)} stores did not commit:"
         f" {named}{more}. Most likely an action in foreachBatch did not read every partition (limit, take, show, first,"
         " isEmpty): let one action read all of the batch, for example by writing it."
-        f" {_repair(batch_id, checkpoint_root)}"
+        f" {repair(batch_id, checkpoint_root)}"
     )
 
 
-def _repair(batch_id: int, checkpoint_root: str | None) -> str:
+def repair(batch_id: int, checkpoint_root: str | None) -> str:
+    """What to do about a batch that is not complete."""
     # The state of a query is in <checkpoint>/state, and the command wants the checkpoint.
     checkpoint = "CHECKPOINT" if checkpoint_root is None else checkpoint_root.rstrip("/").removesuffix("/state")
     if batch_id == 0:

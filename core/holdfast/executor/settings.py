@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from holdfast.conf import HOLDFAST_PREFIX
+from holdfast.errors import InvalidSetting
 from holdfast.settings import ByteSize, Seconds, Settings, setting
 
 if TYPE_CHECKING:
@@ -47,4 +48,11 @@ class HostSettings(Settings):
     @classmethod
     def of(cls, conf: Mapping[str, str]) -> HostSettings:
         """Read them from a whole Spark configuration."""
-        return cls.parse({key: value for key, value in conf.items() if key.startswith(cls.prefix)})
+        settings = cls.parse({key: value for key, value in conf.items() if key.startswith(cls.prefix)})
+        if settings.driver_timeout < 3 * settings.heartbeat_interval:
+            raise InvalidSetting(
+                f"{cls.prefix}driverTimeout is {settings.driver_timeout:g} s and {cls.prefix}heartbeatInterval"
+                f" {settings.heartbeat_interval:g} s: a host would take one late answer for the driver's end; make the"
+                " timeout at least three intervals"
+            )
+        return settings

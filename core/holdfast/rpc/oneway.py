@@ -7,8 +7,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,7 +58,7 @@ class OneWayQueue:
         while (message := self._next()) is not None:
             try:
                 self._deliver(message)
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - one message must not take the others with it
                 log.warning("%s was not delivered: %s", type(message).__name__, error)
 
     def _next(self) -> Message[Any] | None:

@@ -55,7 +55,7 @@ def _java_above(pid: int) -> tuple[int, Sequence[str]]:
     """Return the nearest JVM among the processes above this one, and its command line."""
     above = _parent(pid)
     while above > 0:
-        arguments = Path(f"/proc/{above}/cmdline").read_text(errors="replace").split("\0")
+        arguments = _read_process(above, "cmdline").split("\0")
         if PurePath(arguments[0]).name == "java":
             return above, arguments
         above = _parent(above)
@@ -63,14 +63,18 @@ def _java_above(pid: int) -> tuple[int, Sequence[str]]:
 
 
 def _parent(pid: int) -> int:
+    stat = _read_process(pid, "stat")
+    # The name of the program stands in brackets before the other fields, and may hold brackets and spaces.
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def _read_process(pid: int, what: str) -> str:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return Path(f"/proc/{pid}/{what}").read_text(errors="replace")
     except OSError as failure:
         raise EnvironmentNotReady(
             f"the processes above this one cannot be read ({failure}); Holdfast needs /proc on the executors"
         ) from failure
-    # The name of the program stands in brackets before the other fields, and may hold brackets and spaces.
-    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _option(arguments: Sequence[str], name: str) -> str | None:

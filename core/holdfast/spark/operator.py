@@ -55,6 +55,7 @@ def stateful(
     settings = OperatorSettings.parse(conf)
     number = _partitions(frame, partitions)
     driver = Driver.of(session)
+    conf = {key: value for key, value in conf.items() if not key.startswith(HostSettings.prefix)} | driver.host_conf
     refuse_duplicates([*driver.claims.named_in(_analyzed(frame)), name])
 
     mark = secrets.token_hex(6)

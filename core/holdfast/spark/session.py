@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.driver.coordinator import StateStoreCoordinator
 from holdfast.driver.endpoint import CoordinatorEndpoint
+from holdfast.driver.snapshot_lag import SnapshotLagSettings
 from holdfast.errors import InvalidRequest, InvalidSetting
 from holdfast.executor.settings import HostSettings
 from holdfast.plugins.versions import installed_software
@@ -47,12 +48,16 @@ class Driver:
         context = session.sparkContext
         refuse_speculation(conf)
         warn_of_reduce_locality(conf, context.master or "")
-        heartbeat = _own(HostSettings, conf).heartbeat_interval
+        heartbeat = HostSettings.of(conf).heartbeat_interval
+        self.host_conf = {key: value for key, value in conf.items() if key.startswith(HostSettings.prefix)}
+        """The settings of hosts, for all operators alike: they share hosts, on whose reports the driver counts."""
         settings = _own(CoordinatorSettings, conf)
         if (settings.tls_certificate is None) != (settings.tls_key is None):
             raise InvalidSetting(f"{settings.prefix}tlsCertificate and {settings.prefix}tlsKey go together; set both")
         local = (context.master or "").startswith("local")
-        self.coordinator = StateStoreCoordinator(monotonic, report_interval=heartbeat)
+        self.coordinator = StateStoreCoordinator(
+            monotonic, report_interval=heartbeat, snapshot_lag=SnapshotLagSettings.parse(conf)
+        )
         self.claims = Claims(self.coordinator)
         self._context = context
         self._endpoint = CoordinatorEndpoint(

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.checkpoint.hadoop_options import fs_options
-from holdfast.errors import InvalidRequest
+from holdfast.driver.commits import repair
+from holdfast.errors import InvalidRequest, MissingVersion
 from holdfast.executor.client import StateHostClient
 from holdfast.executor.launch import ExecutorInfo
 from holdfast.groups import Moment, Spool
@@ -93,17 +94,20 @@ class TaskFunction:
         stores = {}
         for name, schema in self.plan.stores.items():
             store_id = StateStoreId(claim.state_root, claim.operator_id, task.partition_id, name)
-            stores[name] = client.open(
-                StateStoreProviderId(store_id, task.run_id),
-                schema.key,
-                schema.value,
-                None,
-                task.batch_id,
-                self.conf,
-                options,
-                attempt=attempt,
-                start_empty=claim.start_empty,
-            )
+            try:
+                stores[name] = client.open(
+                    StateStoreProviderId(store_id, task.run_id),
+                    schema.key,
+                    schema.value,
+                    None,
+                    task.batch_id,
+                    self.conf,
+                    options,
+                    attempt=attempt,
+                    start_empty=claim.start_empty,
+                )
+            except MissingVersion as missing:
+                raise self._incomplete(missing, task.batch_id, claim) from missing
             stack.enter_context(stores[name])
         return stores
 
@@ -129,6 +133,15 @@ class TaskFunction:
             if not found["min"] == found["max"] == partition_id:
                 raise self._misplaced(f"task {partition_id}, and its rows belong to partition {found['min']}")
         return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+
+    def _incomplete(self, missing: MissingVersion, batch_id: int, claim: Claim) -> MissingVersion:
+        folder = f"{claim.state_root}/{claim.operator_id}"
+        return MissingVersion(
+            f"{missing}. Batch {batch_id - 1} did not leave the state of operator {self.name!r} behind in full: in an"
+            " earlier run, foreachBatch read only a part of its output (limit(), show(), take()) or nothing of it, or"
+            f" the operator was not in the query. If it was: {repair(batch_id - 1, claim.state_root)} If it was not"
+            f" and may begin anew: remove {folder} and build it with start_empty=True"
+        )
 
     def _misplaced(self, how: str) -> InvalidRequest:
         return InvalidRequest(
