@@ -33,7 +33,7 @@ class StateHostClient:
         """``conf`` is Spark's configuration; hosts that this client starts go by it."""
         self._executor = executor
         self._conf = dict(conf)
-        self._settings = HostSettings.of(conf)
+        self._settings = HostSettings.parse(conf)
         self._lock = Lock()
         self._connections: dict[int, HostConnection] = {}
 

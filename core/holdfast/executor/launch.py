@@ -56,7 +56,7 @@ class ExecutorInfo:
 
 def connect(executor: ExecutorInfo, process: int, conf: Mapping[str, str]) -> tuple[HostPlace, RpcClient]:
     """A connection to the executor's ``process``-th host, which is started if need be."""
-    settings = HostSettings.of(conf)
+    settings = HostSettings.parse(conf)
     place = executor.place(process, settings.folder)
     hello = Hello(PROTOCOL, installed_software(), f"process {os.getpid()} of executor {executor.executor_id}")
 

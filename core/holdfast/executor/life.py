@@ -48,7 +48,7 @@ _MAINTENANCE_MAY_TAKE_SECONDS = 10.0
 def run(config_bytes: bytes, ready: Callable[[], None]) -> NoReturn:
     """Be a state host until there is no reason to be one; ``ready`` is called when it listens."""
     config: HostConfig = decode(HostConfig, config_bytes)
-    settings = HostSettings.of(config.conf)
+    settings = HostSettings.parse(config.conf)
     place = HostPlace(Path(config.base), config.name)
     _log_to(place, settings)
     try:

@@ -108,14 +108,14 @@ class RemoteReadStore(ReadStateStore):
 
     def _scan(self, scan: Scan) -> Iterator[Pair]:
         # A host answers in order: when this has an answer, it has seen every write before it.
-        self._ask(Do.METRICS)
+        self.get_array(_binary([]))
         return self._connection.scan(scan)
 
     def abort(self) -> None:
-        if self._lifecycle.state is not State.UPDATING:
-            self._lifecycle.move("abort")
-            return
+        was_open = self._lifecycle.state is State.UPDATING
         self._lifecycle.move("abort")
+        if not was_open:
+            return
         if not self._exchange.is_broken:
             try:
                 self._final_metrics = _metrics(self._ask(Do.ABORT)[0])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from holdfast.conf import HOLDFAST_PREFIX
 from holdfast.errors import InvalidSetting
 from holdfast.settings import ByteSize, Seconds, Settings, setting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +42,11 @@ class HostSettings(Settings):
     log_size: ByteSize = setting(ByteSize(10 * 1024**2), "A host's log is rotated at this size.", minimum=1024)
     log_files: int = setting(3, "Rotated logs that are kept.", minimum=1)
 
-    @classmethod
-    def of(cls, conf: Mapping[str, str]) -> HostSettings:
-        """Read them from a whole Spark configuration."""
-        settings = cls.parse({key: value for key, value in conf.items() if key.startswith(cls.prefix)})
-        if settings.driver_timeout < 3 * settings.heartbeat_interval:
+    def __post_init__(self) -> None:
+        """Refuse what would make a host end by itself."""
+        if self.driver_timeout < 3 * self.heartbeat_interval:
             raise InvalidSetting(
-                f"{cls.prefix}driverTimeout is {settings.driver_timeout:g} s and {cls.prefix}heartbeatInterval"
-                f" {settings.heartbeat_interval:g} s: a host would take one late answer for the driver's end; make the"
+                f"{self.prefix}driverTimeout is {self.driver_timeout:g} s and {self.prefix}heartbeatInterval"
+                f" {self.heartbeat_interval:g} s: a host would take one late answer for the driver's end; make the"
                 " timeout at least three intervals"
             )
-        return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def software_versions(provider_class: str, registry: ProviderRegistry | None = N
     return versions
 
 
+@functools.cache
 def installed_software() -> dict[str, str]:
     """Holdfast and every distribution with a plug-in for it, with their versions; loads none of them."""
     plugins = {plugin.distribution: plugin.version for plugin in installed_plugins()}

@@ -82,7 +82,7 @@ class Hello(Message[None]):
     protocol: int
     """The caller's ``PROTOCOL``."""
     software: dict[str, str]
-    """The caller's distributions and their versions, as ``plugins.versions.software_versions`` has them."""
+    """The caller's distributions and their versions, as ``plugins.versions.installed_software`` has them."""
     sender: str
     """Who is calling, as an operator would say it: ``executor 7 on host-b``."""
 

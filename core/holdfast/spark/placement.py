@@ -47,7 +47,7 @@ class Placement:
         # A generator with one row: where there is nothing to read, Spark leaves out every operator up to the task's
         # function, the shuffle included, but a generator it leaves alone, because some put out rows at the end.
         partition = sf.stack(sf.lit(1), partition_of(keys, self._n)).alias(PARTITION)
-        placed = frame.select(*[sf.col(_quoted(column)) for column in frame.columns], partition)
+        placed = frame.select(*[sf.col(quoted(column)) for column in frame.columns], partition)
         salt = sf.element_at(sf.array(*[sf.lit(salt) for salt in self._salts]), sf.col(PARTITION) + 1)
         if self._anchor is None:
             # The shuffle is the last step: one without rows stays below a function, but not below a projection.
@@ -63,7 +63,7 @@ class Placement:
 
 def partition_of(keys: Sequence[str], n: int) -> Column:
     """Return the state partition of a key, with Spark's hash, to which -0.0 is 0.0 and all NaN are one."""
-    return sf.pmod(sf.hash(*[sf.col(_quoted(key)) for key in keys]), sf.lit(n))
+    return sf.pmod(sf.hash(*[sf.col(quoted(key)) for key in keys]), sf.lit(n))
 
 
 def salts(session: SparkSession, n: int) -> list[int]:
@@ -89,5 +89,6 @@ def needs_anchor(frame: DataFrame) -> bool:
     return has_several_executors(frame.sparkSession.sparkContext.master or "")
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a column's name as Spark reads it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"

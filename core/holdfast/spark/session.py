@@ -6,7 +6,7 @@ import logging
 import os
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from holdfast.driver.coordinator import StateStoreCoordinator
 from holdfast.driver.endpoint import CoordinatorEndpoint
@@ -15,7 +15,6 @@ from holdfast.errors import InvalidRequest, InvalidSetting
 from holdfast.executor.settings import HostSettings
 from holdfast.plugins.versions import installed_software
 from holdfast.rpc.tls import Tls
-from holdfast.settings import Settings
 from holdfast.spark.claims import ClaimOperator, Claims
 from holdfast.spark.placement import has_several_executors
 from holdfast.spark.settings import CoordinatorSettings
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.rpc.address import Address
 
 log = logging.getLogger(__name__)
-
-_SettingsT = TypeVar("_SettingsT", bound=Settings)
 
 _LOOK_EVERY_SECONDS: Final = 1.0
 
@@ -48,10 +45,10 @@ class Driver:
         context = session.sparkContext
         refuse_speculation(conf)
         warn_of_reduce_locality(conf, context.master or "")
-        heartbeat = HostSettings.of(conf).heartbeat_interval
+        heartbeat = HostSettings.parse(conf).heartbeat_interval
         self.host_conf = {key: value for key, value in conf.items() if key.startswith(HostSettings.prefix)}
         """The settings of hosts, for all operators alike: they share hosts, on whose reports the driver counts."""
-        settings = _own(CoordinatorSettings, conf)
+        settings = CoordinatorSettings.parse(conf)
         if (settings.tls_certificate is None) != (settings.tls_key is None):
             raise InvalidSetting(f"{settings.prefix}tlsCertificate and {settings.prefix}tlsKey go together; set both")
         local = (context.master or "").startswith("local")
@@ -142,7 +139,3 @@ def warn_of_reduce_locality(conf: Mapping[str, str], master: str) -> None:
             " which then has to be loaded there; set it to false when the application is started",
             REDUCE_LOCALITY,
         )
-
-
-def _own(settings: type[_SettingsT], conf: Mapping[str, str]) -> _SettingsT:
-    return settings.parse({key: value for key, value in conf.items() if key.startswith(settings.prefix)})
