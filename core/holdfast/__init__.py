@@ -23,7 +23,7 @@ if _typing.TYPE_CHECKING:
     from holdfast.checkpoint.provider import CheckpointedProvider, StateMap
     from holdfast.groups.aggregates import avg, count, first, last, max, min, sum  # noqa: A004 - Spark's names
     from holdfast.rows import KeyIndex
-    from holdfast.spark.api import group_by, map_partitions_with_state_store, state_operators
+    from holdfast.spark.api import group_by, map_partitions_with_state_store, rebalance, state_operators
 
 __all__ = [
     "BufferedStateStore",
@@ -66,6 +66,7 @@ __all__ = [
     "map_partitions_with_state_store",
     "max",
     "min",
+    "rebalance",
     "setting",
     "state_operators",
     "sum",
@@ -74,7 +75,9 @@ __all__ = [
 # These bring Arrow, fsspec and lz4 with them, which `import holdfast` alone shall not cost.
 _LOADED_WHEN_ASKED_FOR = {
     **dict.fromkeys(("avg", "count", "first", "last", "max", "min", "sum"), "holdfast.groups.aggregates"),
-    **dict.fromkeys(("group_by", "map_partitions_with_state_store", "state_operators"), "holdfast.spark.api"),
+    **dict.fromkeys(
+        ("group_by", "map_partitions_with_state_store", "rebalance", "state_operators"), "holdfast.spark.api"
+    ),
     "CheckpointedProvider": "holdfast.checkpoint.provider",
     "KeyIndex": "holdfast.rows",
     "Piece": "holdfast.checkpoint.log",

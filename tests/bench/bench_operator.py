@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -45,7 +46,6 @@ def session(partitions):
         .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
-        .config("spark.holdfast.providerClass", "files")
         .getOrCreate()
     )
 
@@ -55,7 +55,7 @@ def stream(spark, rows, keys):
     return source.selectExpr(f"pmod(hash(value), {keys}) * 1L as key", "value as amount")
 
 
-def apply(df):
+def apply(df, provider="files"):
     def totals(key, rows, state):
         n, total = state.get((0, 0))
         for row in rows:
@@ -64,7 +64,7 @@ def apply(df):
         state.update((n, total))
         yield (*key, n, total)
 
-    return hf.group_by(df, "key").apply(totals, output=OUTPUT, state=STATE)
+    return hf.group_by(df, "key", provider=provider).apply(totals, output=OUTPUT, state=STATE)
 
 
 def apply_arrow(df):
@@ -79,8 +79,8 @@ def apply_arrow(df):
     return hf.group_by(df, "key").apply_arrow(totals, output=OUTPUT, state=STATE)
 
 
-def agg(df):
-    return hf.group_by(df, "key").agg(n=hf.count(), total=hf.sum("amount"))
+def agg(df, provider="files"):
+    return hf.group_by(df, "key", provider=provider).agg(n=hf.count(), total=hf.sum("amount"))
 
 
 def jvm(df):
@@ -156,6 +156,8 @@ WAYS = {
     "holdfast agg": (agg, HDFS, 1),
     "holdfast apply_arrow": (apply_arrow, HDFS, 1),
     "holdfast apply": (apply, HDFS, 1),
+    "holdfast agg, lmdb": (partial(agg, provider="lmdb"), HDFS, 1),
+    "holdfast apply, lmdb": (partial(apply, provider="lmdb"), HDFS, 1),
     "Spark JVM aggregation, RocksDB": (jvm, ROCKSDB, 1),
     "Spark JVM aggregation, HDFS-backed": (jvm, HDFS, 1),
     "transformWithState (rows), RocksDB": (transform_with_state, ROCKSDB, 0.5),

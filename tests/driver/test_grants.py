@@ -126,6 +126,18 @@ def test_an_ended_run_has_no_grants(coordinator, opens):
         coordinator.may_commit(*grant)
 
 
+@pytest.mark.parametrize("announced", [False, True])
+def test_an_ended_run_gets_no_grants(coordinator, opens, announced):
+    if announced:
+        coordinator.start_run(ROOT, RUN)
+    opens(1)
+    coordinator.deactivate_instances(RUN)
+    with pytest.raises(Fenced, match=f"run {RUN} at {ROOT} is over$"):
+        opens(2)
+    coordinator.start_run(ROOT, NEXT_RUN)
+    opens(3, store=provider(run=NEXT_RUN))
+
+
 def test_grants_expire_unless_their_host_reports(coordinator, clock, opens):
     silent, reporting = opens(1), opens(2, store=provider(1), host=HOST_B)
     clock.now += LIFETIME - 1

@@ -64,11 +64,9 @@ def test_zeros_and_nans_are_one_key(spark):
     assert parts[2] == parts[3]
 
 
-def test_own_columns_and_no_partitions_are_refused(spark):
+def test_own_columns_are_refused(spark):
     from holdfast.spark.placement import Placement
 
-    with pytest.raises(InvalidRequest, match="at least one partition; got 0"):
-        Placement(spark, 0, anchored=False)
     with pytest.raises(InvalidRequest, match="__holdfast_partition are Holdfast's own"):
         Placement(spark, 2, anchored=False).place(spark.range(1).selectExpr("1 as __holdfast_partition"), ["id"])
 

@@ -4,7 +4,7 @@ Spark may run one task several times, and what it has given up may still be runn
 the one whose version stays, every attempt needs a grant to work on a version and asks for permission right before it
 publishes. The rules, each in a method of its own:
 
-- a new run of a checkpoint revokes every grant of older runs, and older runs open nothing any more;
+- a new run of a checkpoint revokes every grant of older runs, and runs that ended open nothing any more;
 - a batch older than the newest that was opened in its run is refused;
 - permission voids all other grants of that version of that store, and their attempts open it no more;
 - an attempt that was launched before one that got permission is refused when it opens later than that; one that was
@@ -141,7 +141,8 @@ class Grants:
 
     def _refuse_older_run(self, known: CheckpointRuns, checkpoint_root: str, run_id: UUID) -> None:
         if run_id in known.ended:
-            raise Fenced(f"run {run_id} at {checkpoint_root} is over: run {known.newest.run_id} began after it")
+            later = f": run {known.newest.run_id} began after it" if known.newest.run_id != run_id else ""
+            raise Fenced(f"run {run_id} at {checkpoint_root} is over{later}")
 
     def _revoke_older_run(self, known: CheckpointRuns, newer: UUID) -> None:
         known.ended.add(known.newest.run_id)
@@ -170,10 +171,15 @@ class Grants:
         return not known.registered and provider_id.query_run_id not in known.ended
 
     def end_run(self, run_id: UUID) -> None:
-        """Void the grants of a run that ended."""
+        """Void the grants of a run that ended; it gets no new ones."""
         for held in self._held.values():
             if held.provider_id.query_run_id == run_id:
                 held.end(f"run {run_id} of the query ended")
+        for known in self._checkpoints.values():
+            if known.newest.run_id == run_id:
+                known.ended.add(run_id)
+                # A driver may outlive many runs, and nobody asks any more for what this one did.
+                known.newest.batches.clear()
 
     def _refuse_older_batch(self, run: Run, version: int, what: str) -> None:
         if version < run.newest:

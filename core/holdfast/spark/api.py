@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.groups.aggregates import Aggregate
@@ -151,3 +151,14 @@ def state_operators(query: StreamingQuery) -> list[dict[str, Any]]:
         }
         for each in driver.coordinator.progress(run_id)
     ]
+
+
+def rebalance(session: SparkSession) -> None:
+    """Spread the state of all running queries over the executors that there are now, as after a scale-out.
+
+    Queries need not stop: from the next batch on, tasks run in their new places, and executors load what they did not
+    have. With a single executor nothing happens.
+    """
+    driver = Driver.existing(session)
+    if driver is not None:
+        driver.rebalance()

@@ -7,6 +7,7 @@ that query's checkpoint, is known only when the first task of a run asks.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from holdfast.checkpoint.metadata import OperatorMetadata, check_operator, read_
 from holdfast.checkpoint.schema_files import StateSchema
 from holdfast.checkpoint.storage import Folder
 from holdfast.contract.capabilities import DURABILITY
+from holdfast.driver.progress import RUNS_KEPT
 from holdfast.errors import Fenced, InvalidRequest
 from holdfast.plugins.registry import installed_providers
 from holdfast.rpc.messages import Message
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 FIRST_OPERATOR_ID: Final = 1000
 """Spark's own operators of the same query have the numbers from 0 up."""
+
+OPERATORS_KEPT: Final = 10_000
+"""Operators that a query can still be started with: those that were built or used last."""
 
 MARK: Final = "holdfast_op_"
 """Starts the name of a task function, by which an operator is found in Spark's plan of a query."""
@@ -102,6 +107,10 @@ class _Run:
     batches: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     """Watermark and time of the batches begun in this run; the last two are kept."""
 
+    def names(self) -> dict[int, str]:
+        """The operators by number."""
+        return {self.ids[mark]: operator.name for mark, operator in self.operators.items()}
+
 
 class Claims:
     """The operators of one Spark context, and the runs that use them."""
@@ -109,14 +118,16 @@ class Claims:
     def __init__(self, coordinator: StateStoreCoordinator) -> None:
         self._coordinator = coordinator
         self._lock = Lock()
-        self._operators: dict[str, Operator] = {}
+        self._operators: OrderedDict[str, Operator] = OrderedDict()
         self._runs: dict[UUID, _Run] = {}
-        self._names: dict[UUID, dict[int, str]] = {}
+        self._ended_names: OrderedDict[UUID, dict[int, str]] = OrderedDict()
 
     def register(self, mark: str, operator: Operator) -> None:
         """An operator was built."""
         with self._lock:
             self._operators[mark] = operator
+            if len(self._operators) > OPERATORS_KEPT:
+                self._operators.popitem(last=False)
 
     def named_in(self, plan: str) -> list[str]:
         """The names of the operators in a plan of Spark's."""
@@ -131,7 +142,9 @@ class Claims:
 
     def names(self, run_id: UUID) -> dict[int, str]:
         """The operators of a run, by number, also when it is over."""
-        return self._names.get(run_id, {})
+        with self._lock:
+            run = self._runs.get(run_id)
+            return self._ended_names.get(run_id, {}) if run is None else run.names()
 
     def claim(self, message: ClaimOperator) -> Claim:
         """Answer a task."""
@@ -139,7 +152,6 @@ class Claims:
             run = self._runs.get(message.run_id)
             if run is None:
                 run = self._runs[message.run_id] = self._begin_run(message)
-                self._names[message.run_id] = {run.ids[mark]: op.name for mark, op in run.operators.items()}
             if message.operator not in run.ids:
                 raise InvalidRequest(
                     f"an operator of query {message.query_id} is not in the plan that it was started with; do not build"
@@ -165,6 +177,8 @@ class Claims:
             raise Fenced(f"run {message.run_id} of query {message.query_id} is over; run {query.run_id} goes on")
         marks = [mark for mark in _marks(query.plan(asking.session)) if mark in self._operators]
         operators = {mark: self._operators[mark] for mark in marks}
+        for mark in marks:
+            self._operators.move_to_end(mark)
         refuse_duplicates(operator.name for operator in operators.values())
         options = fs_options(query.checkpoint_root, asking.conf, asking.given_fs_options)
         state_root = f"{query.checkpoint_root.rstrip('/')}/state"
@@ -189,7 +203,11 @@ class Claims:
     def end_run(self, run_id: UUID) -> None:
         """A run is over; its providers can be unloaded."""
         with self._lock:
-            self._runs.pop(run_id, None)
+            run = self._runs.pop(run_id, None)
+            if run is not None:
+                self._ended_names[run_id] = run.names()
+                if len(self._ended_names) > RUNS_KEPT:
+                    self._ended_names.popitem(last=False)
         self._coordinator.deactivate_instances(run_id)
 
 

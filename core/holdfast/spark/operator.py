@@ -14,7 +14,7 @@ from holdfast.executor.settings import HostSettings
 from holdfast.plugins.registry import installed_providers
 from holdfast.spark.claims import MARK, Operator
 from holdfast.spark.operator_names import refuse_duplicates
-from holdfast.spark.placement import Placement, needs_anchor, quoted
+from holdfast.spark.placement import needs_anchor, quoted
 from holdfast.spark.session import Driver, spark_conf
 from holdfast.spark.settings import CoordinatorSettings, OperatorSettings
 from holdfast.spark.task_function import TaskFunction, marked
@@ -77,7 +77,7 @@ def stateful(
     # PySpark looks columns up by name on the way into a function, where a dot or a backtick would have a meaning.
     plain_names = {column: f"c{at}" for at, column in enumerate(frame.columns)}
     plain = frame.select(*[sf.col(quoted(column)).alias(plain) for column, plain in plain_names.items()])
-    placement = Placement(session, number, anchored=needs_anchor(frame))
+    placement = driver.placement(session, number, anchored=needs_anchor(frame))
     placed = placement.place(plain, [plain_names[key] for key in keys])
     result = placed.mapInArrow(marked(function, MARK + mark), from_arrow_schema(plan.output_schema))
     return result.repartition(number) if isolate else result

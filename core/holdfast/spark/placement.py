@@ -25,19 +25,21 @@ _SALT: Final = "__holdfast_salt"
 
 
 class Placement:
-    """How the rows of one operator get to its ``n`` tasks; make one per operator, and close it with the query."""
+    """How rows get to ``n`` tasks; operators of one Spark context with as many partitions share one."""
 
     def __init__(self, session: SparkSession, n: int, *, anchored: bool) -> None:
-        if n < 1:
-            raise InvalidRequest(f"an operator needs at least one partition; got {n}")
         self._n = n
         self._salts = salts(session, n)
         self._anchor: DataFrame | None = None
         if anchored:
             rows = session.createDataFrame([(salt,) for salt in self._salts], f"{_SALT} int")
-            self._anchor = rows.repartition(n, _SALT).persist()
-            # Now, so that the blocks are there, spread over the executors, before the first batch asks for them.
-            self._anchor.count()
+            self._anchor = rows.repartition(n, _SALT)
+            self._spread(self._anchor)
+
+    def _spread(self, anchor: DataFrame) -> None:
+        anchor.persist()
+        # Now, so that the blocks are there, spread over the executors, before the first batch asks for them.
+        anchor.count()
 
     def place(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Add the column `PARTITION`, and shuffle so that task p gets exactly the rows of partition p."""
@@ -55,10 +57,11 @@ class Placement:
         placed = placed.withColumn(_SALT, salt).repartition(self._n, _SALT)
         return placed.join(self._anchor.hint("shuffle_hash"), _SALT, "left").drop(_SALT)
 
-    def close(self) -> None:
-        """Give the anchor's memory back."""
+    def rebalance(self) -> None:
+        """Spread the tasks over the executors anew; running queries follow with their next batch."""
         if self._anchor is not None:
-            self._anchor.unpersist()
+            self._anchor.unpersist(blocking=True)
+            self._spread(self._anchor)
 
 
 def partition_of(keys: Sequence[str], n: int) -> Column:

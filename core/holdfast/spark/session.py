@@ -16,7 +16,7 @@ from holdfast.executor.settings import HostSettings
 from holdfast.plugins.versions import installed_software
 from holdfast.rpc.tls import Tls
 from holdfast.spark.claims import ClaimOperator, Claims
-from holdfast.spark.placement import has_several_executors
+from holdfast.spark.placement import Placement, has_several_executors
 from holdfast.spark.settings import CoordinatorSettings
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Driver:
         )
         self.claims = Claims(self.coordinator)
         self._context = context
+        self._placements: dict[tuple[int, bool], Placement] = {}
+        self._placing = Lock()
         self._endpoint = CoordinatorEndpoint(
             self.coordinator,
             host="127.0.0.1" if local else conf["spark.driver.host"],
@@ -91,6 +93,20 @@ class Driver:
     def existing(session: SparkSession) -> Driver | None:
         """The one of the session's SparkContext, if anything of Holdfast's was built there."""
         return _drivers.get((os.getpid(), str(session.sparkContext.applicationId)))
+
+    def placement(self, session: SparkSession, partitions: int, *, anchored: bool) -> Placement:
+        """How rows get to so many partitions: one way for all operators, so that no number of them fills the cache."""
+        with self._placing:
+            placement = self._placements.get((partitions, anchored))
+            if placement is None:
+                placement = self._placements[partitions, anchored] = Placement(session, partitions, anchored=anchored)
+            return placement
+
+    def rebalance(self) -> None:
+        """Spread the state partitions of all queries over the executors that there are now."""
+        with self._placing:
+            for placement in self._placements.values():
+                placement.rebalance()
 
     def _watch(self) -> None:
         while not self._stopped.wait(_LOOK_EVERY_SECONDS):
