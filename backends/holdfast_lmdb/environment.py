@@ -2,6 +2,10 @@
 
 The map grows as needed. LMDB allows that only while nobody reads, so every read goes through ``reading``, which lets
 go of LMDB in between, and open snapshots are taken anew afterwards.
+
+LMDB holds every page that a transaction changes in memory, so large changes are written in parts, each a transaction
+of its own. What a part replaces is recorded with it in the journal, and until the last one the head says that this is
+unfinished: whoever finds that undoes what the journal has.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import json
 import logging
 import os
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
@@ -18,15 +23,19 @@ from weakref import WeakSet
 import lmdb
 
 from holdfast import fault_point
-from holdfast.errors import InvalidSetting, Unavailable
-from holdfast_lmdb.layout import original_value, stored_key, stored_value, undo_changes, undo_entries, undo_prefix
+from holdfast.errors import HoldfastError, InvalidSetting, Unavailable
+from holdfast_lmdb.layout import JOURNAL, undo_changes, undo_entries, undo_prefix
+from holdfast_lmdb.pairs import change, change_index, index_entries, moves_of
+from holdfast_lmdb.steps import merged, parts, undo_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from holdfast import Changes
     from holdfast_lmdb.key_order import Orders
+    from holdfast_lmdb.pairs import Moves
     from holdfast_lmdb.place import Place
+    from holdfast_lmdb.steps import Part, Step
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +43,10 @@ _SMALLEST_MAP = 1 << 20
 _READERS = 1024
 _DATABASES = 8
 _HEAD = b"head"
+_SPACE_FOR_CHANGES = 4
+"""Bytes to have ready for each byte that changes: for itself, what it replaces, and pages that are not full."""
+_SPACE_FOR_PART = 1 << 17
+"""Bytes to have ready for each part: every transaction writes some pages anew that others wrote before."""
 
 Versions: TypeAlias = "Mapping[int, tuple[str | None, int]]"
 """Identity and number of keys by version."""
@@ -56,11 +69,12 @@ class Snapshot:
 class Environment:
     """LMDB, opened by this process alone. Writers take turns by the caller's lock; readers need none."""
 
-    def __init__(self, place: Place, store: str, orders: Orders, max_size: int) -> None:
+    def __init__(self, place: Place, store: str, orders: Orders, max_size: int, keys_in_part: int) -> None:
         self._place = place
         self._store = store
         self._orders = orders
         self.max_size = max_size
+        self._keys_in_part = keys_in_part
         self._gate = Lock()
         """Held while LMDB is read, and while nobody may."""
         self._snapshots: WeakSet[Snapshot] = WeakSet()
@@ -98,13 +112,15 @@ class Environment:
         except (lmdb.Error, OSError) as error:
             raise self._failure(error) from error
         if not is_there:
-            self._write(lambda transaction: self._put_head(transaction, {0: (None, 0)}))
+            self._write(None, {0: (None, 0)})
             return True
         with self._lmdb.begin() as transaction:
             head = json.loads(transaction.get(_HEAD, b"{}", db=self._head))
         if head.get("store") != self._store:
             return False
         self.versions = {version: (identity, keys) for version, identity, keys in head["versions"]}
+        if head["unfinished"]:
+            self._undo_unfinished()
         return True
 
     @property
@@ -188,128 +204,151 @@ class Environment:
     def clear(self) -> None:
         """Forget everything; until ``finish`` there is no version here."""
 
-        def write(transaction: Any) -> Versions:
+        def drop_all(transaction: Any) -> None:
             for database in (self._state, self._undo, *(database for _, database in self._indexes)):
                 transaction.drop(database, delete=False)
-            return self._put_head(transaction, {})
 
-        self._write(write)
+        self._write(drop_all, {})
 
     def load(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Add to what is being loaded."""
+        moves: Moves = {}
+        for part in parts(changes, self._keys_in_part):
+            self._write(partial(self._load_part, part, moves))
+        self._write_indexes(moves)
 
-        def write(transaction: Any) -> Versions:
-            self._change(transaction, changes, None)
-            return {}
-
-        self._write(write)
+    def _load_part(self, part: Part, moves: Moves, transaction: Any) -> None:
+        before = change(transaction, part)
+        if self._indexes:
+            moves.update(moves_of(part, before))
 
     def finish(self, version: int, identity: str | None) -> None:
         """What was loaded is ``version``."""
-        self._write(lambda transaction: self._put_head(transaction, {version: (identity, self._entries(transaction))}))
+        with self._lmdb.begin() as transaction:
+            entries = transaction.stat(self._state)["entries"]
+        self._write(None, {version: (identity, entries)})
 
-    def forward(self, steps: Sequence[tuple[int, str | None, Changes]], with_undo: int, keep_from: int) -> None:
-        """Apply the changes of the next versions, all or none; those from ``with_undo`` on can be undone.
+    def forward(self, steps: Sequence[Step], with_undo: int, keep_from: int) -> None:
+        """Make the next versions, all or none; those from ``with_undo`` on can be undone.
 
         Versions before ``keep_from`` are given up.
         """
+        plain = [step for step in steps if step.version < with_undo]
+        steps = [*([merged(plain)] if plain else []), *steps[len(plain) :]]
+        made = {step.version: (step.identity, step.num_keys) for step in steps}
+        versions = made if plain else {**self.versions, **made}
+        kept = {version: known for version, known in versions.items() if version >= keep_from}
 
-        def write(transaction: Any) -> Versions:
-            versions = dict(self.versions)
-            plain = [step for step in steps if step[0] < with_undo]
-            if plain:
-                merged: Changes = {}
-                for _, _, changes in plain:
-                    merged.update(changes)
-                self._change(transaction, merged, None)
-                version, identity, _ = plain[-1]
-                versions = {version: (identity, self._entries(transaction))}
-            for version, identity, changes in steps[len(plain) :]:
-                before: Changes = {}
-                self._change(transaction, changes, before)
-                for key, value in undo_entries(version, before):
+        def record(transaction: Any, before: Changes) -> None:
+            for version, values in undo_records(steps, min(kept), before):
+                for key, value in undo_entries(version, 0, values):
                     transaction.put(key, value, db=self._undo)
-                versions[version] = (identity, self._entries(transaction))
             fault_point("lmdb.before_commit")
-            return self._put_head(transaction, {v: known for v, known in versions.items() if v >= keep_from})
 
-        self._write(write)
+        self._rewrite(merged(steps).changes, kept, record)
         fault_point("lmdb.after_commit")
 
     def back_to(self, version: int) -> None:
         """Undo the versions above ``version``."""
-        changes = self.undone(version)
+        kept = {v: known for v, known in self.versions.items() if v <= version}
+        self._rewrite(self.undone(version), kept, lambda transaction, before: None)
 
-        def write(transaction: Any) -> Versions:
-            self._change(transaction, changes, None)
-            return self._put_head(transaction, {v: known for v, known in self.versions.items() if v <= version})
+    def _rewrite(self, changes: Changes, versions: Versions, record: Callable[[Any, Changes], None]) -> None:
+        """Change pairs, all or none; ``record`` is called in the last transaction with what there was before."""
+        some = list(parts(changes, self._keys_in_part))
+        size = sum(part.size for part in some)
+        self._grow_early(_SPACE_FOR_CHANGES * size + _SPACE_FOR_PART * len(some))
+        before: Changes = {}
+        moves: Moves = {}
+        if len(some) > 1:
+            self._write(None, self.versions, unfinished=True)
+            try:
+                for number, part in enumerate(some):
+                    self._write(partial(self._write_part, number, part, before, moves))
+                self._write_indexes(moves)
+                self._write(lambda transaction: record(transaction, before), versions)
+            except BaseException:
+                self._undo_unfinished()
+                raise
+            return
 
-        self._write(write)
+        def write(transaction: Any) -> None:
+            for part in some:
+                before.update(change(transaction, part))
+                for order, database in self._indexes:
+                    change_index(transaction, database, index_entries(order, moves_of(part, before)))
+            record(transaction, before)
 
-    def _entries(self, transaction: Any) -> int:
-        return int(transaction.stat(self._state)["entries"])
+        self._write(write, versions)
 
-    def _change(self, transaction: Any, changes: Mapping[bytes, bytes | None], before: Changes | None) -> None:
-        """Set and remove pairs, in their order, and fill ``before`` with the values that there were."""
-        added: list[bytes] = []
-        removed: list[bytes] = []
-        indexed = bool(self._indexes)
-        put, pop, replace = transaction.put, transaction.pop, transaction.replace
-        state = self._state
-        for key in sorted(changes):
-            value = changes[key]
-            stored = stored_key(key)
-            if value is None:
-                old = pop(stored, db=state)
-                if old is not None:
-                    removed.append(key)
-            elif indexed or before is not None:
-                old = replace(stored, stored_value(key, value), db=state)
-                if old is None:
-                    added.append(key)
-            else:
-                put(stored, stored_value(key, value), db=state)
-                continue
-            if before is not None:
-                before[key] = original_value(key, old)
+    def _write_part(self, number: int, part: Part, before: Changes, moves: Moves, transaction: Any) -> None:
+        replaced = change(transaction, part)
+        for key, value in undo_entries(JOURNAL, number, replaced):
+            transaction.put(key, value, db=self._undo)
+        before.update(replaced)
+        if self._indexes:
+            moves.update(moves_of(part, replaced))
+        fault_point("lmdb.before_commit")
+
+    def _write_indexes(self, moves: Moves) -> None:
         for order, database in self._indexes:
-            for entry in order.entries(removed):
-                transaction.delete(entry, db=database)
-            for entry, key in sorted(zip(order.entries(added), added, strict=True)):
-                put(entry, stored_key(key), db=database)
+            entries = index_entries(order, moves)
+            for start in range(0, len(entries), self._keys_in_part):
+                some = entries[start : start + self._keys_in_part]
+                self._write(partial(change_index, database=database, entries=some))
 
-    def _put_head(self, transaction: Any, versions: Versions) -> Versions:
+    def _undo_unfinished(self) -> None:
+        """Undo the parts that were written; where even that fails, nothing here is of use any more."""
+        try:
+            with self._gate, self._lmdb.begin() as transaction:
+                journal = self._undo_record(transaction, JOURNAL)
+            for part in parts(journal, self._keys_in_part):
+                self._write(partial(self._load_part, part, {}))
+            # How far the indexes were changed is not known, but no entry minds being written again.
+            self._write_indexes({key: value is not None for key, value in journal.items()})
+            self._write(None, self.versions)
+        except HoldfastError:
+            self.versions = {}
+            log.warning("The LMDB environment %s must be filled anew", self._place.folder, exc_info=True)
+
+    def _put_head(self, transaction: Any, versions: Versions, unfinished: bool) -> None:
         """Record which versions there are, and remove the undo records that lead to none of them."""
         listed = [(version, identity, keys) for version, (identity, keys) in versions.items()]
-        head = json.dumps({"store": self._store, "versions": listed})
-        transaction.put(_HEAD, head.encode(), db=self._head)
+        head = {"store": self._store, "versions": listed, "unfinished": unfinished}
+        transaction.put(_HEAD, json.dumps(head).encode(), db=self._head)
         oldest, newest = min(versions, default=0), max(versions, default=-1)
         cursor = transaction.cursor(self._undo)
         there = cursor.first()
         while there:
             made = int.from_bytes(cursor.key()[:8], "big")
             there = cursor.next() if oldest < made <= newest else cursor.delete() and bool(cursor.key())
-        return versions
 
-    def _write(self, write: Callable[[Any], Versions]) -> None:
-        """Do something in one transaction, in a larger map if need be; it returns the versions that are then here."""
-        self._grow_early()
+    def _write(
+        self, work: Callable[[Any], None] | None, versions: Versions | None = None, unfinished: bool = False
+    ) -> None:
+        """Do something in one transaction, in a larger map if need be; ``versions`` are those that are then here."""
+        self._grow_early(0)
         while True:
             try:
-                with self._lmdb.begin(write=True) as transaction:
-                    versions = write(transaction)
+                with self._lmdb.begin(db=self._state, write=True) as transaction:
+                    if work is not None:
+                        work(transaction)
+                    if versions is not None:
+                        self._put_head(transaction, versions, unfinished)
                 break
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
                 raise self._failure(error) from error
-        self.versions = dict(versions)
+        if versions is not None:
+            self.versions = dict(versions)
         self.commits += 1
 
-    def _grow_early(self) -> None:
-        """Grow while it disturbs nobody, rather than in the middle of a transaction."""
-        all_current = all(snapshot.made_at == self.commits for snapshot in list(self._snapshots))
-        if all_current and 2 * self.used_bytes() > self.map_size() and self.map_size() < self.max_size:
+    def _grow_early(self, needed: int) -> None:
+        """Grow while it disturbs nobody, rather than in the middle of a transaction or between two parts."""
+        while 2 * self.used_bytes() + needed > self.map_size() < self.max_size and all(
+            snapshot.made_at == self.commits for snapshot in list(self._snapshots)
+        ):
             self._grow()
 
     def _grow(self) -> None:

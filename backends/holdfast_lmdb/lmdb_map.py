@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from holdfast import StateMap
 from holdfast_lmdb.layers import Layer
+from holdfast_lmdb.steps import Step
 from holdfast_lmdb.view import LmdbView
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _AHEAD = 2
 """Versions that LMDB can be ahead of the query after a restart and still be of use."""
 
 _LOAD_CHUNK = 100_000
-"""Pairs written in one transaction while loading: a larger one holds more pages in memory."""
+"""Pairs sorted and written together while loading."""
 
 
 @dataclass
@@ -158,12 +159,21 @@ class LmdbMap(StateMap):
 
     def flush(self, version: int) -> None:
         """Write the layers up to ``version`` to LMDB."""
-        steps = [(v, recent.identity, recent.changes.changes) for v, recent in self._recent.items() if v <= version]
+        steps = [
+            Step(v, recent.identity, recent.num_keys, recent.changes.changes)
+            for v, recent in self._recent.items()
+            if v <= version
+        ]
         if not steps:
             return
         newest = self.newest
         keep_from = newest - max(self.keep, _AHEAD + 1) + 1
-        self.environment.forward(steps, keep_from + 1, keep_from)
+        try:
+            self.environment.forward(steps, keep_from + 1, keep_from)
+        except BaseException:
+            if not self.environment.versions:
+                self._recent.clear()  # what they are laid over is gone
+            raise
         self._recent = {v: recent for v, recent in self._recent.items() if v > version}
         for recent in self._recent.values():
             recent.overlay = None  # it need not have what is in LMDB now

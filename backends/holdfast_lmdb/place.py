@@ -25,7 +25,7 @@ from holdfast_lmdb import probe
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROBE_SECONDS = 600
 _DATA = "data.mdb"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast import CheckpointedProvider, MetricKind, StateStoreCustomMetric
 from holdfast.errors import HoldfastError
@@ -33,6 +33,9 @@ class LmdbStateStoreProvider(CheckpointedProvider):
 
     settings = LmdbSettings
 
+    keys_in_part: ClassVar[int] = 4096
+    """Keys that are changed in one transaction of LMDB: it holds the page of each in memory."""
+
     def make_map(self) -> LmdbMap:
         settings = LmdbSettings.parse(self.conf.backend_confs)
         self._folder = settings.folder().absolute()
@@ -44,7 +47,8 @@ class LmdbStateStoreProvider(CheckpointedProvider):
             place = Place.take(self._folder, name)
             try:
                 orders = Orders.of(self.key_schema, self.key_index_ordinal)
-                return LmdbMap(Environment(place, self.location, orders, settings.max_size), orders)
+                environment = Environment(place, self.location, orders, settings.max_size, self.keys_in_part)
+                return LmdbMap(environment, orders)
             except BaseException:
                 place.leave()
                 raise
@@ -63,9 +67,9 @@ class LmdbStateStoreProvider(CheckpointedProvider):
     def do_maintenance(self) -> None:
         super().do_maintenance()
         try:
-            # Rather now than in a commit; the newest version may be made again.
+            # Rather now than in a commit, and a store that is idle then holds nothing in memory.
             with self._lmdb.lock:
-                self._lmdb.flush(self._lmdb.newest - 1)
+                self._lmdb.flush(self._lmdb.newest)
         except HoldfastError:
             # The changes stay in memory, and the commit that needs their place will say so.
             log.warning("Error writing recent changes of %s to LMDB", self, exc_info=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from holdfast import StateView
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from holdfast_lmdb.environment import Environment
     from holdfast_lmdb.key_order import Order, Orders
     from holdfast_lmdb.layers import Layer
+
+_NOT_CHANGED: Any = object()
 
 _CHUNK = 4096
 """Pairs read at once: in between, LMDB is free to grow, and the pairs may be used to change the store."""
@@ -43,8 +46,12 @@ class LmdbView(StateView):
         changes = self._layer.changes
         if not changes:
             return self._stored(keys)
-        stored = iter(self._stored([key for key in keys if key not in changes]))
-        return [changes[key] if key in changes else next(stored) for key in keys]
+        # One look into the layer for each key: in a large dict every look is a cache miss.
+        found: list[Any] = list(map(changes.get, keys, repeat(_NOT_CHANGED)))
+        missing = [at for at, value in enumerate(found) if value is _NOT_CHANGED]
+        for at, value in zip(missing, self._stored([keys[at] for at in missing]), strict=True):
+            found[at] = value
+        return found
 
     def _stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._environment.reading(self._snapshot) as transaction:
@@ -63,7 +70,7 @@ class LmdbView(StateView):
     def count(self, keys: Collection[bytes]) -> int:
         """How many of the keys there are; those that were asked for before are not looked up again."""
         changes, looked_up = self._layer.changes, self._looked_up
-        rest = [key for key in keys if key not in changes]
+        rest = [key for key in keys if key not in changes] if changes else list(keys)
         known = list(map(looked_up.get, rest))
         unknown = [key for key, is_there in zip(rest, known, strict=True) if is_there is None]
         there = sum(filter(None, known)) + sum(value is not None for value in self._stored(unknown))

@@ -7,19 +7,10 @@ import warnings
 from dataclasses import dataclass, field
 
 import pytest
-from servers import Proxy, Server
+from servers import SEAWEEDFS, SERVERS, Proxy, Server
 
 from holdfast.checkpoint.storage import Folder, Patience
 from holdfast.contract.faults import watch_fault_points
-
-SEAWEEDFS = pytest.param(
-    "seaweedfs",
-    marks=[
-        pytest.mark.seaweedfs,
-        pytest.mark.skipif(os.environ.get("HOLDFAST_TEST_SEAWEEDFS") != "1", reason="HOLDFAST_TEST_SEAWEEDFS is not 1"),
-    ],
-)
-SERVERS = {"s3": "moto_server", "gcs": "gcs_server", "seaweedfs": "seaweedfs_server"}
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The default provider passes the whole kit on object stores, behind real HTTP servers."""
 
 import pytest
-from places import SEAWEEDFS
+from servers import SEAWEEDFS
 
 from holdfast.conformance import Backend, ProviderContract
 

@@ -29,3 +29,12 @@ class TestLmdbThatWritesAtOnce(ProviderContract):
     def backend(self, tmp_path):
         conf = local(tmp_path, overlaySize="0")
         return Backend("lmdb_at_once.LmdbAtOnce", str(tmp_path / "state"), conf=conf)
+
+
+class TestLmdbThatWritesInParts(ProviderContract):
+    """Like a large commit: it takes several transactions, and a crash between two of them must leave no mixture."""
+
+    @pytest.fixture
+    def backend(self, tmp_path):
+        conf = local(tmp_path, overlaySize="0")
+        return Backend("lmdb_at_once.LmdbInParts", str(tmp_path / "state"), conf=conf)

@@ -85,6 +85,16 @@ def test_configuration_reference_is_up_to_date():
     )
 
 
+def test_matrix_page_has_the_environments_of_the_label(tmp_path):
+    command = [sys.executable, "-m", "tox", "list", "-m", "matrix", "--workdir", str(tmp_path)]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    page = (ROOT / "docs" / "matrix.md").read_text()
+    shown = re.findall(r"^\| `(\S+)` \| (.+?) \|", page, re.M)
+    assert sorted(shown) == sorted(re.findall(r"^(\S+) +-> (.+)$", listed, re.M)), (
+        "generate it anew: `python tests/matrix/report.py` runs the matrix and writes docs/matrix.md"
+    )
+
+
 def test_every_error_is_explained():
     page = (ROOT / "docs" / "errors.md").read_text()
     explained = set(re.findall(r"^\| \**`(\w+)`", page, re.M))

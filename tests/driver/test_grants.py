@@ -177,6 +177,16 @@ def test_a_grant_that_was_given_back_is_void(coordinator, opens):
         coordinator.may_commit(*grant)
 
 
+def test_a_session_that_ends_late_leaves_its_successor_the_grant(coordinator, opens):
+    first, again = opens(1), opens(1)
+    assert first == again, "one attempt on one host has one grant"
+    coordinator.release(*first)
+    coordinator.may_commit(*again)
+    coordinator.release(*again)
+    with pytest.raises(Fenced, match="given back"):
+        coordinator.may_commit(*again)
+
+
 def test_unknown_grants_are_void(coordinator, opens, clock):
     incarnation, sequence = opens(1)
     later = StateStoreCoordinator(clock, report_interval=5.0)

@@ -3,7 +3,7 @@
 from holdfast.conformance import Backend
 from holdfast.conformance.base import commit, key, read, value
 
-__all__ = ["commit", "custom", "key", "lmdb_backend", "read", "value", "versions"]
+__all__ = ["commit", "custom", "key", "lmdb_backend", "many", "read", "value", "versions"]
 
 
 def lmdb_backend(tmp_path, checkpoint="state", **conf):
@@ -24,3 +24,8 @@ def versions(provider, first, last):
     for version in range(first, last + 1):
         commit(provider, version - 1, {key(f"k{version}"): value(version), key("newest"): value(version)})
     return {key(f"k{version}"): value(version) for version in range(1, last + 1)} | {key("newest"): value(last)}
+
+
+def many(first, count):
+    """So many pairs; those of neighbouring numbers share half of their keys."""
+    return {key(f"m{first * count // 2 + number}"): value(number, "x" * first) for number in range(count)}

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from stores import commit, custom, key, lmdb_backend, read, value, versions
+from stores import commit, custom, key, lmdb_backend, many, read, value, versions
 
 from holdfast.conformance import Backend
+from holdfast.contract.faults import watch_fault_points
+from holdfast.errors import CommitFailed
 
 CHILD = """
 import os, signal, sys
@@ -113,6 +115,74 @@ def test_killed_and_healthy(tmp_path):
     found, metrics = opened(backend, 5)
     assert found[key("newest")] == value(5)
     assert metrics["lmdbRebuilds"] == 0
+
+
+MANY = 10_000
+"""Keys that LMDB is not given in one transaction."""
+
+IN_PARTS = """
+import os, signal, sys
+from holdfast.conformance import Backend
+from holdfast.contract.faults import watch_fault_points
+from stores import commit, many
+provider = Backend.from_json(sys.argv[1]).open()
+commit(provider, commit(provider, 0, many(0, 10_000)), many(1, 10_000), list(many(0, 10_000))[::2])
+passed = []
+def die(name):
+    passed.append(name)
+    if passed.count("lmdb.before_commit") == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+with watch_fault_points(die):
+    commit(provider, 2, many(2, 20_000), list(many(1, 10_000))[::3])
+"""
+
+
+def after(version):
+    """What the versions of the child above contain."""
+    state = many(0, MANY)
+    steps = [(many(1, MANY), list(many(0, MANY))[::2]), (many(2, 2 * MANY), list(many(1, MANY))[::3])]
+    for puts, removes in steps[: version - 1]:
+        state.update(puts)
+        for removed in removes:
+            state.pop(removed, None)
+    return state
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_killed_between_the_parts_of_a_large_commit(tmp_path, version, indexed):
+    backend = lmdb_backend(tmp_path, overlaySize="0")
+    schema = {} if indexed else {"key_schema": "name string"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    script = IN_PARTS.replace(".open()", f".open(**{schema})")
+    command = [sys.executable, "-c", script, backend.to_json()]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    provider = backend.open(**schema)
+    found, metrics = read(provider, version), custom(provider)
+    provider.close()
+    assert found == after(version)
+    assert (metrics["lmdbRebuilds"], metrics["numDeltasRead"]) == (0, int(version == 3))
+
+
+def test_an_error_between_the_parts_of_a_large_commit(tmp_path):
+    provider = lmdb_backend(tmp_path, overlaySize="0").open()
+    commit(provider, 0, many(0, MANY))
+    passed = []
+
+    def fail(name):
+        passed.append(name)
+        if passed.count("lmdb.before_commit") == 3:
+            raise OSError("injected")
+
+    with provider.get_store(1) as store:
+        store.put_many(list(many(1, MANY)), list(many(1, MANY).values()))
+        with watch_fault_points(fail), pytest.raises(CommitFailed, match="injected"):
+            store.commit()
+        assert read(provider, 1) == many(0, MANY)
+        store.commit()
+    assert read(provider, 2) == many(0, MANY) | many(1, MANY)
+    assert custom(provider)["lmdbRebuilds"] == 0
+    provider.close()
 
 
 def zero_a_page(tmp_path):

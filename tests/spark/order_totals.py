@@ -22,9 +22,9 @@ PATIENCE = 120
 PARTITION_0, PARTITION_1 = "u1", "u0"
 
 
-def orders(spark, folder):
-    """A folder of orders, a file for each micro-batch."""
-    return Input(spark, folder, ORDERS)
+def orders(spark, folder, first=0):
+    """A folder of orders, a file for each micro-batch, numbered from ``first`` up."""
+    return Input(spark, folder, ORDERS, first)
 
 
 def read_orders(spark, folder):

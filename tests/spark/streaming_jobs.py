@@ -13,11 +13,11 @@ _LONG_AGO = 1_700_000_000
 class Input:
     """A folder of files; each becomes a micro-batch of its own."""
 
-    def __init__(self, spark, folder, schema):
+    def __init__(self, spark, folder, schema, first=0):
         self.spark = spark
         self._folder = folder
         self._schema = schema
-        self._files = 0
+        self._files = first
         folder.mkdir()
 
     def add(self, *rows):

@@ -102,11 +102,11 @@ def test_one_raw_store(orders, tmp_path):
         keys, values = RowCodec("user string"), RowCodec("first_amount long")
         for batch in batches:
             first = pa.table(batch).group_by("user", use_threads=False).aggregate([("amount", "first")])
-            encoded = keys.encode(first.select(["user"])).cast(pa.binary())
+            encoded = keys.encode(first.select(["user"]))
             fresh = pc.is_null(store.get_array(encoded))
             first, encoded = first.filter(fresh), encoded.filter(fresh)
             amounts = first.select(["amount_first"]).rename_columns(["first_amount"])
-            store.put_array(encoded, values.encode(amounts).cast(pa.binary()))
+            store.put_array(encoded, values.encode(amounts))
             yield first.select(["user"])
 
     fresh = hf.map_partitions_with_state_store(

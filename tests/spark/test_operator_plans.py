@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 from order_totals import PARTITION_0, failure_of, orders, state_of, totals, versions, wait_for
+from pyspark.sql import functions as sf
 from streaming_jobs import outputs, run
 
 import holdfast as hf
@@ -104,6 +105,35 @@ def test_before_an_aggregation_of_sparks_own(source, tmp_path):
     assert state_of(tmp_path / "checkpoint", "--operator", "1000") == {("u0",): (2, 3), ("u1",): (1, 10)}
 
 
+def without_repeats(others):
+    """With a watermark, so that Spark adds batches without data."""
+    timed = others.stream().selectExpr("user", "amount", "timestamp_seconds(amount * 86400) as at")
+    return timed.withWatermark("at", "1 day").dropDuplicates(["user", "at"])
+
+
+@pytest.mark.parametrize("kind", ["dropDuplicates", "groupBy"])
+def test_an_operator_of_sparks_own_on_another_branch(source, spark, tmp_path, kind):
+    others = orders(spark, tmp_path / "others")
+    if kind == "groupBy":
+        theirs, mode = others.stream().groupBy("user").agg(sf.count("*"), sf.sum("amount")), "update"
+    else:
+        theirs, mode = without_repeats(others).selectExpr("user", "0L as n", "amount as total"), "append"
+    both = totals(source.stream(), isolate=True).union(theirs)
+
+    def batch():
+        """One, and those without data that may follow it."""
+        return [sorted(rows) for rows in run(both, tmp_path / "checkpoint", mode)[1] if rows]
+
+    source.add(("u0", 1), ("u1", 10))
+    others.add(("other", 5), ("other", 5))
+    assert batch() == [[("other", 2, 10) if kind == "groupBy" else ("other", 0, 5), ("u0", 1, 1), ("u1", 1, 10)]]
+    source.add(("u0", 2))
+    others.add(("other", 5), ("other", 6))
+    assert batch() == [[("other", 4, 21) if kind == "groupBy" else ("other", 0, 6), ("u0", 2, 3)]]
+    assert state_of(tmp_path / "checkpoint", "--operator", "1000") == {("u0",): (2, 3), ("u1",): (1, 10)}
+    assert {path.name for path in (tmp_path / "checkpoint" / "state").iterdir()} == {"0", "1000"}
+
+
 def test_two_queries_of_one_frame_have_state_of_their_own(source, tmp_path):
     source.add(("u0", 1), ("u1", 10))
     frame = totals(source.stream())
@@ -150,6 +180,13 @@ def test_asynchronous_progress_is_refused(spark, tmp_path):
         assert "remove the option asyncProgressTrackingEnabled" in str(query.exception())
     finally:
         query.stop()
+
+
+def test_a_continuous_trigger_is_refused(spark, tmp_path):
+    stream = spark.readStream.format("rate").load().selectExpr("'u0' as user", "value as amount")
+    writer = totals(stream).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match="(?i)continuous"):  # by Spark itself, whose types of errors differ
+        writer.trigger(continuous="1 second").start()
 
 
 def test_a_query_that_is_stopped_gives_its_stores_back(spark, source, tmp_path):

@@ -67,6 +67,21 @@ def test_the_argument_goes_before_the_keys(numbers, tmp_path, configured):
     assert len(outputs(counted(numbers, provider="memory"), tmp_path / "checkpoint")) == 2
 
 
+@pytest.mark.parametrize(("ours", "sparks", "deltas"), [("memory", "files", 0), ("files", "memory", 2)])
+def test_our_key_goes_before_sparks(numbers, tmp_path, configured, ours, sparks, deltas):
+    configured(spark__holdfast__providerClass=ours, spark__sql__streaming__stateStore__providerClass=sparks)
+    assert outputs(counted(numbers), tmp_path / "checkpoint") == [[(1, 2), (2, 1)], [(1, 3)]]
+    assert len(list((tmp_path / "checkpoint" / "state" / "1000" / "0").glob("*.delta"))) == deltas
+
+
+def test_settings_are_read_when_the_operator_is_built(numbers, tmp_path, configured):
+    configured(spark__holdfast__providerClass="memory")
+    frame = counted(numbers)
+    configured(spark__holdfast__providerClass="files")
+    assert len(outputs(frame, tmp_path / "checkpoint")) == 2
+    assert not list((tmp_path / "checkpoint").rglob("*.delta"))
+
+
 def test_rocksdb_for_the_jvm_and_ours_beside_it(numbers, tmp_path, configured):
     if installed_providers().find(ROCKSDB) is not None:
         pytest.skip("an installed package stands in for Spark's RocksDB provider")

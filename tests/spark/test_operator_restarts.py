@@ -1,6 +1,7 @@
 """A query that is started again with other code goes on with its state, or says why it cannot."""
 
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -58,6 +59,85 @@ def test_a_renamed_function_is_not_taken_for_a_new_one(source, tmp_path):
     assert "the query has 'revenue(user)', of which there is no state" in refused
     assert "give it its old name with name='…'" in refused
     assert went_on(renamed(name="running_total(user)"), tmp_path / "checkpoint")
+
+
+def test_other_code_goes_on_with_the_state(source, tmp_path):
+    def running_total(key, rows, state):
+        n, total = state.get((0, 0))
+        state.update((n, total + 1000))
+        yield (*key, n, total)
+
+    changed = hf.group_by(source.stream(), "user", partitions=2).apply(running_total, output=TOTALS, state=STATE)
+    assert outputs(changed, tmp_path / "checkpoint") == [[("u0", 1, 1), ("u1", 1, 10)]]
+    assert state_of(tmp_path / "checkpoint") == {("u0",): (1, 1001), ("u1",): (1, 1010)}
+
+
+def by(key, stream, **options):
+    def running_total(key, rows, state):
+        n, total = state.get((0, 0))
+        for row in rows:
+            n, total = n + 1, total + row.amount
+        state.update((n, total))
+        yield str(key[0]), n, total
+
+    return hf.group_by(stream, key, partitions=2, **options).apply(running_total, output=TOTALS, state=STATE)
+
+
+def test_a_renamed_key_column_needs_the_old_name(source, tmp_path):
+    renamed = source.stream().withColumnRenamed("user", "customer")
+    refused = failure_of(by("customer", renamed), tmp_path / "checkpoint")
+    assert "the query has 'running_total(customer)', of which there is no state" in refused
+    assert went_on(by("customer", renamed, name="running_total(user)"), tmp_path / "checkpoint")
+
+
+def test_a_key_of_another_type_is_refused_and_both_are_shown(source, tmp_path):
+    numbered = source.stream().selectExpr("cast(substr(user, 2) as int) as user", "amount")
+    refused = failure_of(by("user", numbered), tmp_path / "checkpoint")
+    assert re.search(r"(?s)user.*string.*user.*int", refused)
+    assert went_on(totals(source.stream()), tmp_path / "checkpoint")
+
+
+def follow(advice):
+    """Remove the folder that an error says to remove."""
+    folder = re.search(r"remove file:(\S+) and build it with start_empty=True", advice)[1]
+    shutil.rmtree(folder)
+    return folder
+
+
+def test_an_operator_that_was_left_out_cannot_go_on_and_may_begin_anew(source, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    outputs(source.stream().selectExpr("user", "1L as n", "amount as total"), checkpoint)
+    source.add(("u0", 3))
+    refused = failure_of(totals(source.stream()), checkpoint)
+    assert "Batch 1 did not leave the state of operator 'running_total(user)' behind in full" in refused
+    assert "or the operator was not in the query" in refused
+    assert follow(refused).endswith("/checkpoint/state/1000")
+    anew = totals(source.stream(), start_empty=True)
+    assert outputs(anew, checkpoint) == [[("u0", 1, 3)]]
+    source.add(("u0", 4), ("u1", 40))
+    assert outputs(anew, checkpoint) == [[("u0", 2, 7), ("u1", 1, 40)]]
+    assert state_of(checkpoint) == {("u0",): (2, 7), ("u1",): (1, 40)}
+
+
+def test_one_of_two_operators_is_left_out_and_comes_back(spark, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    source = orders(spark, tmp_path / "orders")
+
+    def batch(*rows, both, **options):
+        source.add(*rows)
+        first = totals(source.stream(), name="first")
+        again = first.selectExpr("user", "total as amount")
+        return totals(again, name="second", **options) if both else first
+
+    assert outputs(batch(("u0", 1), ("u1", 10), both=True), checkpoint) == [[("u0", 1, 1), ("u1", 1, 10)]]
+    assert outputs(batch(("u0", 2), both=False), checkpoint) == [[("u0", 2, 3)]], "the other one goes on"
+    refused = failure_of(batch(("u0", 3), both=True), checkpoint)
+    assert "Batch 1 did not leave the state of operator 'second' behind in full" in refused
+    assert follow(refused).endswith("/checkpoint/state/1001")
+    # The batch that failed has run the first operator already; its result counts once.
+    assert outputs(batch(("u1", 20), both=True, start_empty=True), checkpoint) == [[("u0", 1, 6)], [("u1", 1, 30)]]
+    assert state_of(checkpoint, "--operator", "1000") == {("u0",): (3, 6), ("u1",): (2, 30)}
+    assert state_of(checkpoint, "--operator", "1001") == {("u0",): (1, 6), ("u1",): (1, 30)}
 
 
 def test_another_schema_of_the_state_is_refused_and_both_are_shown(source, tmp_path):

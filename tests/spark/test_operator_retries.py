@@ -11,6 +11,8 @@ import retry_scenarios
 from order_totals import PARTITION_1, failure_of, orders, state_of, totals, versions, wait_for
 from streaming_jobs import outputs
 
+import holdfast as hf
+
 pytestmark = pytest.mark.spark
 
 
@@ -42,6 +44,27 @@ def test_an_error_before_the_operator_commits_nothing(spark, tmp_path):
     assert "unlucky" in failure_of(totals(checked), tmp_path / "checkpoint")
     assert versions(tmp_path / "checkpoint") == [[1], [1]]
     assert outputs(totals(source.stream()), tmp_path / "checkpoint") == [[("u0", 2, 14), ("u1", 3, 60)]]
+
+
+def test_a_batch_that_runs_again_has_the_same_time(spark, tmp_path):
+    times, mended = str(tmp_path / "times"), str(tmp_path / "mended")
+
+    def clock(key, rows, state):
+        with open(times, "a") as file:
+            print(state.watermark, state.batch_time, file=file)
+        if not Path(mended).exists() and state.watermark is not None:
+            raise ValueError("the second batch fails at first")
+
+    source = orders(spark, tmp_path / "orders")
+    source.add(("u0", 100_000))
+    source.add(("u0", 200_000))
+    timed = source.stream().selectExpr("user", "timestamp_seconds(amount) as at").withWatermark("at", "1 second")
+    frame = hf.group_by(timed, "user", partitions=1).apply(clock, output="x int", state="n int")
+    assert "the second batch fails at first" in failure_of(frame, tmp_path / "checkpoint")
+    Path(mended).touch()
+    outputs(frame, tmp_path / "checkpoint")
+    first, second, again = Path(times).read_text().splitlines()
+    assert first != second == again
 
 
 @pytest.mark.parametrize("end", ["stop", "cancel"])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from order_totals import failure_of
+from pyspark.sql import functions as sf
 from streaming_jobs import Input, outputs, run
 
 import holdfast as hf
@@ -133,3 +135,33 @@ def test_a_partition_larger_than_memory(spark, tmp_path, kind):
             assert sorted(row[:2] for row in ours) == sorted(row[:2] for row in theirs)
             assert max(row[2] for row in ours) > 0, "there were files"
     assert os.listdir(folder) == []
+
+
+def test_agg_beyond_memory_gives_what_spark_gives(spark, tmp_path):
+    source = Input(spark, tmp_path / "rows", "k long, text string")
+    rng = random.Random(7)
+    for _ in range(2):
+        source.add(*((rng.randrange(2_000), "x" * rng.randrange(200)) for _ in range(10_000)))
+    spills = tmp_path / "spills"
+
+    def aggregated():
+        return hf.group_by(source.stream(), "k", partitions=1).agg(n=hf.count(), longest=hf.max("text"))
+
+    def sparks():
+        return source.stream().groupBy("k").agg(sf.count("*").alias("n"), sf.max("text").alias("longest"))
+
+    spark.conf.set("spark.holdfast.operator.spillDir", str(spills))
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    try:
+        expected = [sorted(batch) for batch in run(sparks(), tmp_path / "sparks", "update")[1]]
+        # With enough memory the folder is not missed, and with little it is, while the input is taken.
+        assert outputs(aggregated(), tmp_path / "in memory") == expected
+        spark.conf.set("spark.holdfast.operator.memoryLimit", "50k")
+        refused = failure_of(aggregated(), tmp_path / "spilled")
+        assert f"could not be written to {spills}" in refused
+        assert "in consume" in refused
+        spills.mkdir()
+        assert outputs(aggregated(), tmp_path / "spilled") == expected
+    finally:
+        for key in ("holdfast.operator.spillDir", "sql.shuffle.partitions", "holdfast.operator.memoryLimit"):
+            spark.conf.unset(f"spark.{key}")

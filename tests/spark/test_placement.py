@@ -49,7 +49,7 @@ def test_each_task_gets_its_own_keys(spark, anchored, adaptive, n):
         assert outside_the_cache.count("Exchange ") == 1, "the stream is shuffled once, the anchor not at all"
         assert ("ShuffledHashJoin" in plan) == anchored
     finally:
-        placement.close()
+        spark.catalog.clearCache()
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.errors import CorruptState, EnvironmentNotReady, InvalidRequest
+from holdfast.errors import CorruptState, EnvironmentNotReady, InvalidRequest, MissingVersion
 
 pytestmark = pytest.mark.spark
 
@@ -82,7 +82,7 @@ def test_a_task_and_the_driver_agree(spark, tmp_path, seen):
         assert {(task["partition_id"], task["attempt_number"]) for task in tasks} == {(0, 0)}
         attempts = [task["task_attempt_id"] for task in tasks]
         assert attempts == sorted(set(attempts))
-        times = [running.batch_time(batch, {}) for batch in range(3)]
+        times = [running.batch_time(spark, batch) for batch in range(3)]
         assert times[0].watermark_ms is None
         progress = {entry["batchId"]: entry for entry in query.recentProgress}
         assert times[2].batch_time_ms >= times[1].batch_time_ms > 1_600_000_000_000
@@ -92,9 +92,16 @@ def test_a_task_and_the_driver_agree(spark, tmp_path, seen):
         query.stop()
     with pytest.raises(InvalidRequest, match=f"no query {query.id} runs"):
         RunningQuery.find(spark, UUID(query.id))
-    (tmp_path / "check point" / "offsets" / "1").write_text("v1\n{}\n")
+    offsets = tmp_path / "check point" / "offsets"
+    (offsets / "1").write_text("v1\n{}\n")
+    with pytest.raises(CorruptState, match=r"cannot read .*offsets/1: .*ChecksumException"):
+        running.batch_time(spark, 1)
+    (offsets / ".1.crc").unlink()
     with pytest.raises(CorruptState, match=r"offsets/1 is not an entry .*batchWatermarkMs"):
-        running.batch_time(1, {})
+        running.batch_time(spark, 1)
+    (offsets / "1").unlink()
+    with pytest.raises(MissingVersion, match=r"cannot read .*offsets/1: .*FileNotFoundException"):
+        running.batch_time(spark, 1)
 
 
 def test_the_executor_of_local_mode(spark, seen):

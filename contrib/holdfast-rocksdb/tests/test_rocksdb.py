@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.conformance import Backend
 from holdfast.errors import CommitFailed, InvalidRequest, InvalidSetting, Unavailable
+from holdfast.rows import RowCodec
 from holdfast_rocksdb import RocksDBStateStoreProvider
 from holdfast_rocksdb.provider import local_folder
 
@@ -243,6 +244,145 @@ def test_another_process_does_not_share_a_database(backend, local):
     provider.close()
     child.communicate(timeout=60)
     assert child.returncode == 0
+
+
+MEMORY_OF_A_LOAD = """
+import sys
+from pathlib import Path
+from threading import Event, Thread
+from holdfast.conformance import Backend
+
+def private():
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) << 10
+
+provider = Backend.from_json(sys.argv[1]).open()
+before, most, done = private(), [0], Event()
+def watch():
+    while not done.wait(0.002):
+        most[0] = max(most[0], private())
+watcher = Thread(target=watch)
+watcher.start()
+provider.get_read_store(int(sys.argv[2])).abort()
+provider.get_store(int(sys.argv[2])).abort()
+provider.do_maintenance()
+done.set(); watcher.join()
+print(most[0] - before)
+provider.close()
+"""
+
+
+def test_loading_and_snapshots_do_not_hold_the_store_in_memory(backend, local):
+    """The values are large and all alike, so that the files are small and what is held would show."""
+    small = backend.with_conf(stateStore__minDeltasForSnapshot="1", stateStore__compression__codec="lz4")
+    provider = small.open()
+    count, size, versions = 1000, 16 << 10, 12
+    for version in range(versions):
+        keys = [numbered(version * count + number) for number in range(count)]
+        with provider.get_store(version) as store:
+            store.put_many(keys, [bytes(size)] * count)
+            store.commit()
+    provider.close()
+    shutil.rmtree(local)
+    command = [sys.executable, "-c", MEMORY_OF_A_LOAD, small.to_json(), str(versions)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert any(path.suffix == ".snapshot" for path in Path(backend.checkpoint_root).rglob("*"))
+    assert int(shown.stdout) < versions * count * size * 0.8
+    restarted = small.open()
+    with restarted.get_read_store(versions) as store:
+        assert store.metrics.num_keys == versions * count
+    restarted.close()
+
+
+def test_a_load_counts_keys_that_deltas_change_and_remove(backend, local):
+    elsewhere = Backend("files", backend.checkpoint_root).open()
+    commit(elsewhere, 0)
+    commit(elsewhere, 1, VALUE * 2)
+    with elsewhere.get_store(2) as store:
+        store.put(numbered(1), VALUE)
+        store.remove(KEY)
+        store.remove(numbered(2))
+        store.commit()
+    elsewhere.close()
+    provider = backend.open()
+    with provider.get_read_store(3) as store:
+        assert dict(store.iterator()) == {numbered(1): VALUE}
+        assert store.metrics.num_keys == 1
+    provider.close()
+
+
+def test_scans_read_little_more_than_they_show(backend, local):
+    schema = "user string, at long"
+    at = RowCodec(schema).encode_one
+    pairs = {at((f"u{number % 100}", number)): VALUE for number in range(10_000)}
+    later = {at(("u5", 10_000 + number)): VALUE for number in range(100)}
+    start, end, user = at((None, 9_990)), at((None, 10_009)), RowCodec("user string").encode_one(["u5"])
+
+    def check(provider):
+        view = provider.open_view(2)
+        assert len(list(view.range_entries(start, end))) == 20
+        assert len(list(view.prefix_entries(user, 1))) == 200
+        view.close()
+        view = provider.open_view(1)
+        assert dict(view.range_entries(start, end)).keys() == {key for key in pairs if key_at(key) >= 9_990}
+        assert len(list(view.prefix_entries(user, 1))) == 100
+        view.close()
+
+    def key_at(key):
+        return RowCodec(schema).decode_one(key)[1]
+
+    provider = backend.open(key_schema=schema, key_index_ordinal=1)
+    for version, changes in enumerate((pairs, later)):
+        with provider.get_store(version) as store:
+            store.put_many(list(changes), list(changes.values()))
+            store.commit()
+    check(provider)
+    # Made again: what the first try added is gone from the indexes, and what it removed is back.
+    with provider.get_store(1) as store:
+        store.remove_many(list(pairs)[9_990:])
+        store.commit()
+    view = provider.open_view(2)
+    assert not list(view.range_entries(start, end))
+    view.close()
+    with provider.get_store(1) as store:
+        store.put_many(list(later), list(later.values()))
+        store.commit()
+    check(provider)
+    provider.close()
+    shutil.rmtree(local)
+    loaded = backend.open(key_schema=schema, key_index_ordinal=1)
+    loaded.get_store(1).abort()
+    loaded.get_store(2).abort()
+    check(loaded)
+    loaded.close()
+
+
+def test_what_stores_that_moved_away_left_is_removed(backend, local):
+    conf = {**backend.conf, "spark.holdfast.rocksdb.keepUnused": "0"}
+    swept = Backend("rocksdb", backend.checkpoint_root, conf=conf)
+    gone, stays = swept.open(partition_id=1), swept.open(partition_id=2)
+    commit(gone, 0)
+    commit(stays, 0)
+    stays.do_maintenance()
+    assert len(databases(local)) == 2, "a database in use was removed"
+    gone.close()
+    stays.do_maintenance()
+    assert len(databases(local)) == 1
+    assert len(list(local.glob("*/*/*"))) == 1, "empty folders are left"
+    assert contents(stays, 1) == {KEY: VALUE}
+    again = swept.open(partition_id=1)
+    assert contents(again, 1) == {KEY: VALUE}
+    again.close()
+    stays.close()
+
+
+def test_unused_databases_are_kept_by_default(backend, local):
+    gone, stays = backend.open(partition_id=1), backend.open(partition_id=2)
+    commit(gone, 0)
+    gone.close()
+    stays.do_maintenance()
+    stays.close()
+    assert len(databases(local)) == 2
 
 
 def test_an_iterator_that_outlives_its_provider_goes_on(backend):

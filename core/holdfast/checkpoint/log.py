@@ -42,7 +42,10 @@ _PART = 8 << 20
 """Bytes of records decoded at a time in larger ones."""
 
 _PAIRS = 50_000
-"""Pairs encoded at a time for a snapshot."""
+"""Pairs encoded at a time for a snapshot, at most; fewer where they are large, for parts of about the size above."""
+
+_FIRST_PAIRS = 500
+"""Pairs encoded first, to see how large they are."""
 
 
 @dataclass(frozen=True)
@@ -293,9 +296,13 @@ class CheckpointLog:
 
 def _encoded(pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[bytes | bytearray]:
     """The records of a snapshot, some at a time."""
-    while some := list(islice(pairs, _PAIRS)):
+    count = _FIRST_PAIRS
+    while some := list(islice(pairs, count)):
         keys, values = zip(*some, strict=True)
-        yield encode_records(keys, values)[: -len(END)]
+        del some
+        part = encode_records(keys, values)[: -len(END)]
+        count = max(1, min(_PAIRS, 4 * count, count * _PART // len(part)))
+        yield part
     yield END
 
 

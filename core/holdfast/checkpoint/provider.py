@@ -63,7 +63,7 @@ class StateMap(ABC):
         """Forget everything and hold ``version``, which these pieces of the log make, one after the other.
 
         The last of them has the version's identity. Override this where the state need not be in memory as a whole.
-        If a piece fails to come, nothing is held.
+        If a piece fails to come, what was held before is held still, or nothing is.
         """
         state, identity = collected(pieces)
         self.reset(version, identity, state.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from holdfast.conformance.base import Contract, commit, contents, key, read, value
@@ -77,6 +78,17 @@ class StoreContract(Contract):
         assert read(provider, 1) == expected
         with provider.get_read_store(1) as reader:
             assert reader.get_many([B, A, keys[99], keys[100]]) == [value(2), None, value(99), None]
+
+    def test_array_forms_agree_with_single_ones(self, provider: StateStoreProvider) -> None:
+        keys, values = [key(f"k{i}", i) for i in range(20)], [value(i) for i in range(20)]
+        for version, kind in enumerate((pa.binary(), pa.large_binary())):
+            with provider.get_store(version) as store:
+                store.put_array(pa.array(keys, kind), pa.array(values, kind))
+                store.remove_array(pa.array(keys[10:], kind))
+                found = store.get_array(pa.array([A, *keys[8:12]], kind))
+                assert found.to_pylist() == [None, values[8], values[9], None, None], f"arrays of {kind}"
+                store.commit()
+            assert read(provider, version + 1) == dict(zip(keys[:10], values, strict=False))
 
     def test_put_many_with_unequal_lengths_is_refused(self, provider: StateStoreProvider) -> None:
         with provider.get_store(0) as store, pytest.raises((InvalidRequest, ValueError)):

@@ -85,7 +85,7 @@ class ReadStateStore(ABC):
         return [self.get(key) for key in keys]
 
     def get_array(self, keys: pa.Array) -> pa.Array:
-        """The values of a binary array of keys, in their order; null where there is none."""
+        """The values of a binary or large_binary array of keys, in their order; null where there is none."""
         import pyarrow as pa
 
         return pa.array(self.get_many(keys.to_pylist()), pa.binary())
@@ -144,7 +144,7 @@ class StateStore(ReadStateStore):
             self.put(key, value)
 
     def put_array(self, keys: pa.Array, values: pa.Array) -> None:
-        """``put_many`` of two binary arrays."""
+        """``put_many`` of two binary or large_binary arrays."""
         self.put_many(keys.to_pylist(), values.to_pylist())
 
     @abstractmethod
@@ -157,7 +157,7 @@ class StateStore(ReadStateStore):
             self.remove(key)
 
     def remove_array(self, keys: pa.Array) -> None:
-        """``remove_many`` of a binary array."""
+        """``remove_many`` of a binary or large_binary array."""
         self.remove_many(keys.to_pylist())
 
     @abstractmethod

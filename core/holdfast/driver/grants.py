@@ -73,6 +73,8 @@ class HeldGrant:
     attempt: Attempt
     host: HostId
     batch: Batch
+    holders: int = 1
+    """Sessions that have it: whoever asks again may do so because of a session that is yet to end."""
     void: str | None = None
     """Why it is void, for the message."""
 
@@ -211,7 +213,9 @@ class Grants:
         self._refuse_launched_earlier(batch, attempt, what)
         self.renew(host, now)
         held = _asked_again(batch, attempt, host)
-        if held is None:
+        if held is not None:
+            held.holders += 1
+        else:
             self._sequence += 1
             held = HeldGrant(self._sequence, provider_id, version, attempt, host, batch)
             self._held[held.sequence] = held
@@ -280,7 +284,10 @@ class Grants:
     def release(self, incarnation: str, sequence: int) -> None:
         """Take back a grant whose store was aborted; one that is not known does not matter."""
         if self._is_ours(incarnation) and sequence in self._held:
-            self._held[sequence].end("it was given back")
+            held = self._held[sequence]
+            held.holders -= 1
+            if not held.holders:
+                held.end("it was given back")
 
     # Validity
 

@@ -78,7 +78,7 @@ class RemoteReadStore(ReadStateStore):
 
     def get_array(self, keys: pa.Array) -> pa.Array:
         self._lifecycle.check("get")
-        asked = pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], schema=ROWS)
+        asked = _rows(keys)
         # One message at a time: two ends that write without reading could wait for each other.
         parts = [part for rows in slices(asked) for part in self._get(rows)]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
@@ -175,7 +175,7 @@ class RemoteStateStore(RemoteReadStore, StateStore):
         if len(keys) != len(values) or keys.null_count or values.null_count:
             raise InvalidRequest("put_array needs as many values as keys, and no nulls")
         self.counts[UPDATED] += len(keys)
-        self._send(Request(Do.PUT), pa.RecordBatch.from_arrays([keys, values], schema=ROWS))
+        self._send(Request(Do.PUT), _rows(keys, values))
 
     def remove(self, key: BytesLike) -> None:
         self._lifecycle.check("remove")
@@ -190,9 +190,7 @@ class RemoteStateStore(RemoteReadStore, StateStore):
     def remove_array(self, keys: pa.Array) -> None:
         self._lifecycle.check("remove")
         self.counts[REMOVED] += len(keys)
-        self._send(
-            Request(Do.REMOVE), pa.RecordBatch.from_arrays([keys, pa.nulls(len(keys), pa.binary())], schema=ROWS)
-        )
+        self._send(Request(Do.REMOVE), _rows(keys))
 
     def commit(self) -> int:
         self._lifecycle.check("commit")
@@ -257,9 +255,23 @@ class RemoteStateStore(RemoteReadStore, StateStore):
             if size > BATCH_BYTES or position == len(keys) - 1:
                 end = position + 1
                 some = None if values is None else values[start:end]
-                rows = [_binary(keys[start:end]), pa.nulls(end - start, pa.binary()) if some is None else _binary(some)]
-                self._send(Request(do), pa.RecordBatch.from_arrays(rows, schema=ROWS))
+                self._send(Request(do), _rows(_binary(keys[start:end]), None if some is None else _binary(some)))
                 start, size = end, 0
+
+
+def _rows(keys: pa.Array, values: pa.Array | None = None) -> pa.RecordBatch:
+    """Rows as they travel; arrays may have offsets of either width, as `RowCodec` and Arrow's users make them."""
+    columns = [keys, pa.nulls(len(keys), pa.binary()) if values is None else values]
+    try:
+        return pa.RecordBatch.from_arrays([_narrow(column) for column in columns], schema=ROWS)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"an array of rows exceeds 2 GiB; give fewer rows at a time: {error}") from error
+
+
+def _narrow(rows: pa.Array) -> pa.Array:
+    if not (pa.types.is_binary(rows.type) or pa.types.is_large_binary(rows.type)):
+        raise InvalidRequest(f"encoded rows are a binary array, not one of {rows.type}")
+    return rows.cast(pa.binary())
 
 
 def _binary(rows: list[bytes]) -> pa.Array:

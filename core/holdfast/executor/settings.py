@@ -17,7 +17,10 @@ class HostSettings(Settings):
     prefix: ClassVar[str] = HOLDFAST_PREFIX + "host."
 
     processes: int = setting(
-        1, "State hosts on each executor; partitions are spread over them. More than one uses more cores.", minimum=1
+        1,
+        "State hosts on each executor, over which its partitions are spread (default in a query: one for each task that"
+        " an executor runs at once, at most 4).",
+        minimum=1,
     )
     folder: str | None = setting(
         None,

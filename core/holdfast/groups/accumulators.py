@@ -46,9 +46,10 @@ class Accumulator(ABC):
         """Give the value that each state stands for."""
         return states[0]
 
-    def _overflow(self, kind: str) -> NoReturn:
+    def _overflow(self, kind: str, condition: str = "ARITHMETIC_OVERFLOW") -> NoReturn:
+        """Refuse a result that does not fit, under Spark's name for the condition."""
         raise InvalidRequest(
-            f"[ARITHMETIC_OVERFLOW] {kind} overflow in {self.aggregate} as {self.output.name!r}. Cast the column to a "
+            f"[{condition}] {kind} overflow in {self.aggregate} as {self.output.name!r}. Cast the column to a "
             "larger type before grouping (decimal(38, 0), double), or set spark.sql.ansi.enabled to false to get "
             "what Spark gives then"
         )
@@ -165,7 +166,7 @@ class DecimalAverage(Accumulator):
         rounded = pc.round(quotients, ndigits=mean.scale, round_mode="half_towards_infinity")
         means, too_large = reductions.narrow(rounded, mean)
         if self._ansi and too_large.any():
-            self._overflow("decimal")
+            self._overflow("decimal", "NUMERIC_VALUE_OUT_OF_RANGE")
         return means
 
 

@@ -103,7 +103,6 @@ class _Run:
     """All operators of the query's plan, by their marks."""
     ids: dict[str, int]
     first_batches: dict[str, int]
-    fs_options: Mapping[str, Any]
     batches: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     """Watermark and time of the batches begun in this run; the last two are kept."""
 
@@ -184,7 +183,7 @@ class Claims:
         state_root = f"{query.checkpoint_root.rstrip('/')}/state"
         self._coordinator.start_run(state_root, message.run_id)
         ids, first_batches = assign(operators, Folder.open(state_root, options), message.batch_id)
-        return _Run(query, state_root, operators, ids, first_batches, options)
+        return _Run(query, state_root, operators, ids, first_batches)
 
     def _begin_batch(self, run: _Run, message: ClaimOperator) -> None:
         batch_id = message.batch_id
@@ -197,7 +196,7 @@ class Claims:
             for skipped in range(max(run.batches) + 1, batch_id):
                 self._coordinator.start_commit_tracking(run.query.run_id, skipped, expected)
         self._coordinator.start_commit_tracking(run.query.run_id, batch_id, expected)
-        time = run.query.batch_time(batch_id, run.fs_options)
+        time = run.query.batch_time(run.operators[message.operator].session, batch_id)
         run.batches = {**dict(list(run.batches.items())[-1:]), batch_id: (time.watermark_ms, time.batch_time_ms)}
 
     def end_run(self, run_id: UUID) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from holdfast.errors import InvalidRequest
+from holdfast.spark.anchor import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,16 +31,10 @@ class Placement:
     def __init__(self, session: SparkSession, n: int, *, anchored: bool) -> None:
         self._n = n
         self._salts = salts(session, n)
-        self._anchor: DataFrame | None = None
+        self._anchor: Anchor | None = None
         if anchored:
             rows = session.createDataFrame([(salt,) for salt in self._salts], f"{_SALT} int")
-            self._anchor = rows.repartition(n, _SALT)
-            self._spread(self._anchor)
-
-    def _spread(self, anchor: DataFrame) -> None:
-        anchor.persist()
-        # Now, so that the blocks are there, spread over the executors, before the first batch asks for them.
-        anchor.count()
+            self._anchor = Anchor(rows.repartition(n, _SALT))
 
     def place(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Add the column `PARTITION`, and shuffle so that task p gets exactly the rows of partition p."""
@@ -55,13 +50,12 @@ class Placement:
             # The shuffle is the last step: one without rows stays below a function, but not below a projection.
             return placed.repartition(self._n, salt)
         placed = placed.withColumn(_SALT, salt).repartition(self._n, _SALT)
-        return placed.join(self._anchor.hint("shuffle_hash"), _SALT, "left").drop(_SALT)
+        return placed.join(self._anchor.frame.hint("shuffle_hash"), _SALT, "left").drop(_SALT)
 
     def rebalance(self) -> None:
         """Spread the tasks over the executors anew; running queries follow with their next batch."""
         if self._anchor is not None:
-            self._anchor.unpersist(blocking=True)
-            self._spread(self._anchor)
+            self._anchor.spread()
 
 
 def partition_of(keys: Sequence[str], n: int) -> Column:

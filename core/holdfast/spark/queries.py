@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -11,13 +12,13 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from holdfast.checkpoint.storage import Folder
-from holdfast.checkpoint.urls import locate
+from holdfast.checkpoint.urls import locate, redact_urls
 from holdfast.errors import CorruptState, InvalidRequest
+from holdfast.spark.hadoop_files import read_file
 from holdfast.spark.settings import OperatorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -74,16 +75,17 @@ class RunningQuery:
             raise InvalidRequest(f"query {self.query_id} was stopped")
         return str(query._jsq.streamingQuery().logicalPlan().toString())  # noqa: SLF001 -- PySpark shows no plan
 
-    def batch_time(self, batch_id: int, fs_options: Mapping[str, Any]) -> BatchTime:
+    def batch_time(self, session: SparkSession, batch_id: int) -> BatchTime:
         """Read the watermark and the time of a batch in the log of offsets, which Spark writes before it runs it."""
-        offsets = Folder.open(self.checkpoint_root, fs_options).child("offsets")
+        entry = f"{self.checkpoint_root.rstrip('/')}/offsets/{batch_id}"
+        content = read_file(session, entry)
         try:
             # The first line is the version of the format, the second the batch's metadata, the others are the sources'.
-            metadata = json.loads(offsets.read(str(batch_id)).splitlines()[1])
+            metadata = json.loads(content.splitlines()[1])
             watermark, time = int(metadata["batchWatermarkMs"]), int(metadata["batchTimestampMs"])
         except (IndexError, KeyError, TypeError, ValueError) as damage:
             raise CorruptState(
-                f"{offsets.shown}/{batch_id} is not an entry of Spark's log of offsets ({damage!r}); restore it from a "
+                f"{redact_urls(entry)} is not an entry of Spark's log of offsets ({damage!r}); restore it from a "
                 "copy of the checkpoint, or start from a new one"
             ) from damage
         return BatchTime(watermark or None, time)
@@ -104,6 +106,12 @@ def refuse_unsuitable(frame: Any, keys: Sequence[str]) -> None:
             "groupBy and applyInArrow for a batch"
         )
     types = {field.name: field.dataType for field in frame.schema.fields}
+    twice = [name for name, count in Counter(field.name for field in frame.schema.fields).items() if count > 1]
+    if twice:
+        raise InvalidRequest(
+            f"several columns are called {', '.join(map(repr, twice))}, so a function could not tell them apart; "
+            "rename or drop all but one before"
+        )
     for key in keys:
         if key not in types:
             raise InvalidRequest(f"there is no column {key!r} to group by; there are {', '.join(types)}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from holdfast.driver.awake_clock import AwakeClock
 from holdfast.driver.coordinator import StateStoreCoordinator
 from holdfast.driver.endpoint import CoordinatorEndpoint
 from holdfast.driver.snapshot_lag import SnapshotLagSettings
@@ -33,6 +35,9 @@ _LOOK_EVERY_SECONDS: Final = 1.0
 REDUCE_LOCALITY: Final = "spark.shuffle.reduceLocality.enabled"
 """Read by Spark once, when a context starts."""
 
+PROCESSES: Final = HostSettings.prefix + "processes"
+_MOST_PROCESSES: Final = 4
+
 _lock = Lock()
 _drivers: dict[tuple[int, str], Driver] = {}
 
@@ -46,14 +51,19 @@ class Driver:
         refuse_speculation(conf)
         warn_of_reduce_locality(conf, context.master or "")
         heartbeat = HostSettings.parse(conf).heartbeat_interval
-        self.host_conf = {key: value for key, value in conf.items() if key.startswith(HostSettings.prefix)}
+        self.host_conf = {PROCESSES: str(host_processes(conf, context.master or ""))} | {
+            key: value for key, value in conf.items() if key.startswith(HostSettings.prefix)
+        }
         """The settings of hosts, for all operators alike: they share hosts, on whose reports the driver counts."""
         settings = CoordinatorSettings.parse(conf)
         if (settings.tls_certificate is None) != (settings.tls_key is None):
             raise InvalidSetting(f"{settings.prefix}tlsCertificate and {settings.prefix}tlsKey go together; set both")
         local = (context.master or "").startswith("local")
         self.coordinator = StateStoreCoordinator(
-            monotonic, report_interval=heartbeat, snapshot_lag=SnapshotLagSettings.parse(conf)
+            # The endpoint looks at the clock once in every interval.
+            AwakeClock(monotonic, longest_gap=2 * heartbeat),
+            report_interval=heartbeat,
+            snapshot_lag=SnapshotLagSettings.parse(conf),
         )
         self.claims = Claims(self.coordinator)
         self._context = context
@@ -136,6 +146,23 @@ def spark_conf(session: SparkSession) -> dict[str, str]:
         pair = iterator.next()
         context[str(pair._1())] = str(pair._2())  # noqa: SLF001 - names of Scala's
     return context
+
+
+def host_processes(conf: Mapping[str, str], master: str) -> int:
+    """How many hosts an executor gets if nobody says: tasks commit all at once, and Python runs one at a time.
+
+    Where Spark's configuration does not tell how many tasks an executor runs at once, it is one.
+    """
+    local = re.fullmatch(r"local\[(\*|\d+)(?:,.*)?\]", master)
+    cluster = re.fullmatch(r"local-cluster\[.*?,(\d+),.*\]", master)
+    if local is not None:
+        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1])
+    elif cluster is not None:
+        cores = int(cluster[1])
+    else:
+        cores = int(conf.get("spark.executor.cores", "1"))
+    tasks = cores // int(conf.get("spark.task.cpus", "1"))
+    return min(max(1, tasks), _MOST_PROCESSES)
 
 
 def refuse_speculation(conf: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from contextlib import ExitStack
@@ -123,6 +124,9 @@ class TaskFunction:
                 self.coordinator,
             )
             _clients[key] = StateHostClient(executor, self.conf)
+            # PySpark collects garbage after every task; what is loaded by now stays, and is not looked at again.
+            gc.collect()
+            gc.freeze()
         return _clients[key]
 
     def _own(self, batch: pa.RecordBatch, partition_id: int) -> pa.RecordBatch:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from holdfast import ByteSize, CheckpointedProvider, MetricKind, Settings, StateStoreCustomMetric, setting
-from holdfast_rocksdb.place import LocalPlace
+from holdfast import ByteSize, CheckpointedProvider, MetricKind, Seconds, Settings, StateStoreCustomMetric, setting
+from holdfast_rocksdb.key_order import Orders
+from holdfast_rocksdb.place import LocalPlace, sweep
 from holdfast_rocksdb.rocks_map import RocksMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast import StateStoreId
+
+log = logging.getLogger(__name__)
 
 FILE_SIZE = StateStoreCustomMetric("rocksdbSstFileSize", "size of all SST files", MetricKind.SIZE)
 DISCARDED = StateStoreCustomMetric("rocksdbNumDiscarded", "local databases thrown away because they were damaged")
@@ -36,6 +40,9 @@ class RocksDBSettings(Settings):
     write_buffer_size: ByteSize = setting(
         ByteSize(16 << 20), "Memory for changes before they are written out in order, per store.", minimum=1 << 16
     )
+    keep_unused: Seconds = setting(
+        Seconds(86400.0), "How long a database in localDir that no store uses is kept for its return."
+    )
 
 
 class RocksDBStateStoreProvider(CheckpointedProvider):
@@ -48,15 +55,24 @@ class RocksDBStateStoreProvider(CheckpointedProvider):
         if settings.local_dir is None:
             folder = Path(tempfile.mkdtemp(prefix="holdfast-rocksdb-"))
         else:
-            folder = local_folder(self.store_id, settings.local_dir)
+            folder = local_folder(self.store_id, settings.local_dir, self.key_index_ordinal)
         place = LocalPlace(
             folder,
             block_cache_size=settings.block_cache_size,
             write_buffer_size=settings.write_buffer_size,
             keep=settings.local_dir is not None,
         )
-        self._rocks_map = RocksMap(place, self.conf.max_versions_to_retain_in_memory)
+        self._swept = None if settings.local_dir is None else Path(settings.local_dir)
+        self._keep_unused = settings.keep_unused
+        orders = Orders(self.key_schema, self.key_index_ordinal)
+        self._rocks_map = RocksMap(place, self.conf.max_versions_to_retain_in_memory, orders)
         return self._rocks_map
+
+    def do_maintenance(self) -> None:
+        super().do_maintenance()
+        removed = 0 if self._swept is None else sweep(self._swept, self._keep_unused)
+        if removed:
+            log.info("Removed %d RocksDB databases in %s that no store uses", removed, self._swept)
 
     @property
     def supported_custom_metrics(self) -> Sequence[StateStoreCustomMetric]:
@@ -67,7 +83,7 @@ class RocksDBStateStoreProvider(CheckpointedProvider):
         return {**super().custom_metric_values(), **own}
 
 
-def local_folder(store: StateStoreId, local_dir: str) -> Path:
-    """Where the databases of ``store`` are below ``local_dir``, apart from those of all other stores."""
-    query = hashlib.sha256(store.checkpoint_root.encode()).hexdigest()[:16]
+def local_folder(store: StateStoreId, local_dir: str, key_index_ordinal: int | None = None) -> Path:
+    """Where the databases of ``store`` are below ``local_dir``, apart from those of all others and of other indexes."""
+    query = hashlib.sha256(f"{store.checkpoint_root}\0{key_index_ordinal}".encode()).hexdigest()[:16]
     return Path(local_dir, query, str(store.operator_id), str(store.partition_id), store.store_name)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -20,6 +21,16 @@ import pytest
 
 BUCKET = "holdfast-tests"
 READY_WITHIN = 60
+
+SEAWEEDFS = pytest.param(
+    "seaweedfs",
+    marks=[
+        pytest.mark.seaweedfs,
+        pytest.mark.skipif(os.environ.get("HOLDFAST_TEST_SEAWEEDFS") != "1", reason="HOLDFAST_TEST_SEAWEEDFS is not 1"),
+    ],
+)
+SERVERS = {"s3": "moto_server", "gcs": "gcs_server", "seaweedfs": "seaweedfs_server"}
+"""The fixture of each kind of server."""
 
 
 @dataclass(frozen=True)
