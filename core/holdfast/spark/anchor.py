@@ -6,6 +6,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,6 +29,14 @@ class Anchor:
 
     def spread(self) -> None:
         """Cache the blocks anew, in turn on the executors that there are now."""
+        try:
+            self._spread_evenly()
+        except Py4JError:
+            # What is asked of Spark there is not public; the blocks do their work wherever they are.
+            log.warning("This Spark does not let the state be spread evenly over the executors", exc_info=True)
+            self.frame.persist().count()
+
+    def _spread_evenly(self) -> None:
         for _ in range(_TRIES):
             self.frame.unpersist(blocking=True)
             self.frame.persist()
