@@ -34,6 +34,9 @@ REMARKS = """
 A commit touches only what changes, but each of its keys is a few cache misses in a dict that does not fit the
 processor's caches, and the smaller store half fits: that is what the commit ratio shows, not work that grows with the
 state.
+
+With 500,000 keys four fifths of the rows of a batch are keys of their own, each read from state, written, logged and
+put out; the ceiling only counts rows. So the share of it falls, for Spark's own aggregation too.
 """
 
 
@@ -117,6 +120,10 @@ def measured_lmdb(run):
     lmdb = run("bench_lmdb.py")
     what = f"lmdb: batch with {lmdb['changes']:,} changes, {lmdb['large']:,} keys against {lmdb['small']:,} (ratio)"
     yield what, lmdb["batch_ratio"], "<=", 2
+    what = (
+        f"lmdb: the same without maintenance in between, so that batches write to LMDB, {lmdb['large']:,} keys (ratio)"
+    )
+    yield what, lmdb["sustained_ratio"], "<=", 2
     what = f"lmdb: restart with {lmdb['large']:,} keys, cold local folder, times a warm one"
     yield what, lmdb["restart_ratio"], ">=", 10
     what = f"lmdb: the process's own memory with {lmdb['large']:,} keys, MB"
