@@ -139,6 +139,12 @@ class KeepsFirstOfTwo(CustomStore):
             super().put_many(keys[::-1], values[::-1])
 
 
+class KeepsTheFirstOfAnArray(CustomStore):
+    class store(BufferedStateStore):  # noqa: N801
+        def remove_array(self, keys):
+            super().remove_array(keys[1:])
+
+
 class PutsUntilOneEnds(CustomStore):
     class store(BufferedStateStore):  # noqa: N801
         def put_many(self, keys, values):

@@ -57,6 +57,7 @@ CASES = [
     ("MixesRacingAttempts", "test_two_writers_of_one_version", "mixture of two attempts"),
     ("VersionZeroHasContent", "test_version_zero_is_empty", "assert"),
     ("KeepsFirstOfTwo", "test_bulk_forms_agree_with_single_ones", "the last value stays"),
+    ("KeepsTheFirstOfAnArray", "test_array_forms_agree_with_single_ones", "arrays of binary"),
     ("PutsUntilOneEnds", "test_put_many_with_unequal_lengths_is_refused", "DID NOT RAISE"),
     ("CutsLongKeys", "test_rows_of_all_sizes", "assert"),
     ("IteratorUndoesRemoves", "test_updates_while_iterating", "assert"),
