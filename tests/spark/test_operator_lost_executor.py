@@ -1,15 +1,10 @@
 """An executor is killed in the middle of a task; later the state is spread over the executors anew."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import lost_executor
-import pyspark
 import pytest
+from cluster_script import outcome_of
 from lost_executor import PARTITIONS, ROWS_PER_BATCH, USERS
 from order_totals import state_of
 
@@ -19,17 +14,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("c")
-    environment = {**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, lost_executor.__file__, str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder, json.loads(done.stdout.splitlines()[-1])
+    return folder, outcome_of(lost_executor.__file__, folder)
 
 
 def on_executors(places):

@@ -1,14 +1,12 @@
 """An operator on several executors: state stays where it is, and nothing stays behind when the executors are gone."""
 
-import json
 import os
-import subprocess
 import sys
 import textwrap
 from time import monotonic, sleep
 
-import pyspark
 import pytest
+from cluster_script import outcome_of
 
 pytestmark = pytest.mark.spark
 
@@ -49,22 +47,7 @@ SCRIPT = """
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("c")
-    environment = {
-        **os.environ,
-        "SPARK_HOME": os.path.dirname(pyspark.__file__),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder, json.loads(done.stdout.splitlines()[-1])
+    return folder, outcome_of("-c", textwrap.dedent(SCRIPT), folder, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
 
 
 def test_state_is_spread_over_the_executors(outcome):

@@ -1,14 +1,8 @@
 """A checkpoint on the driver's own disk is no place for the state of executors on other machines."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import other_machine
-import pyspark
 import pytest
+from cluster_script import outcome_of
 
 pytestmark = pytest.mark.spark
 
@@ -16,16 +10,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("m")
-    done = subprocess.run(
-        [sys.executable, other_machine.__file__, str(folder)],
-        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder, json.loads(done.stdout.splitlines()[-1])
+    return folder, outcome_of(other_machine.__file__, folder)
 
 
 def test_a_local_checkpoint_is_refused(outcome):
